@@ -1,0 +1,19 @@
+//! Tensor fingerprints, capture files, tables and trace reports.
+//!
+//! - [`fingerprint`]: `flat-u32-le-v1` and `flat-u32-mix-v1` over dense or strided memory.
+//! - [`capture`]: the record format, its writer thread, its reader and its receipts.
+//! - [`materialize`]: verified batches to Parquet tables of one rank.
+//! - [`perfetto`]: an encoder for flat Perfetto reports.
+//!
+//! The feature `python` adds the extension module `xorsig._xorsig`.
+
+#![deny(missing_docs)]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod capture;
+pub mod fingerprint;
+pub mod materialize;
+pub mod perfetto;
+
+#[cfg(feature = "python")]
+mod python;

@@ -1,0 +1,149 @@
+"""The entry points of a contributor: builds, tests and the demonstration.
+
+Run with `nox -s SESSION`. Every session works from a clean clone on a machine with Python 3.11 or
+later, a Rust toolchain (`cargo`) and a C++ compiler (which `torch.compile` uses in some tests).
+"""
+
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.error_on_missing_interpreters = True
+nox.options.sessions = ["tests", "lint", "types"]
+
+ROOT = Path(__file__).parent
+CRATE = ROOT / "crates" / "xorsig"
+TOOLS = ROOT / "packages" / "opguard-tools"
+CORE = ROOT / "packages" / "opguard-core"
+PACKAGES = (CRATE, CORE, TOOLS)
+CARGO_MANIFEST = ("--manifest-path", str(CRATE / "Cargo.toml"))
+TEST_PACKAGES = ("pytest>=8.4", "hypothesis>=6.130", "numpy>=2.0")
+LINTER = "ruff==0.17.6"
+TYPE_CHECKER = "mypy==2.4.1"
+EXAMPLE = ROOT / "examples" / "char_gpt"
+
+
+def build_wheels(session: nox.Session, destination: Path) -> list[str]:
+    """Build the wheel of every distribution into a fresh folder and return their paths."""
+    shutil.rmtree(destination, ignore_errors=True)
+    session.install("build[uv]>=1.2")
+    for package in PACKAGES:
+        session.run(
+            *("python", "-m", "build", "--wheel", "--installer", "uv"),
+            *("--outdir", str(destination), str(package)),
+            silent=True,
+        )
+    return sorted(str(wheel) for wheel in destination.glob("*.whl"))
+
+
+def install_wheels(session: nox.Session, wheels: list[str], *others: str) -> None:
+    """Install freshly built wheels, also over an equal version that an earlier run left."""
+    session.install(*wheels, *others)
+    session.install("--force-reinstall", "--no-deps", *wheels)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Find the line at which the example's two trainings part."""
+    install_wheels(session, build_wheels(session, session.cache_dir / "demo-wheels"))
+    workspace = Path(session.create_tmp()) / "char_gpt"
+    shutil.rmtree(workspace, ignore_errors=True)
+    shutil.copytree(EXAMPLE, workspace)
+    report = workspace / "report"
+    session.log("a difference is what this example is about, so exit status 1 is success")
+    session.run(
+        *("opguard-tools", "diff"),
+        *("--baseline", str(workspace / "baseline")),
+        *("--candidate", str(workspace / "candidate")),
+        *("--output", str(report)),
+        *session.posargs,
+        success_codes=[1],
+    )
+    names = ("*.perfetto-trace", "report.html", "summary.json")
+    found = sorted(path for name in names for path in report.rglob(name))
+    if not found:
+        session.error(f"no report file below {report}")
+    for path in found:
+        session.log(f"report: {path}")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the Python tests against freshly built wheels, then the Rust tests.
+
+    Arguments after `--` go to pytest; with any, the Rust tests are left out.
+    """
+    wheels = session.cache_dir / "test-wheels"
+    install_wheels(session, build_wheels(session, wheels), *TEST_PACKAGES)
+    session.run("pytest", *session.posargs, env={"OPGUARD_WHEELS": str(wheels)})
+    if not session.posargs:
+        session.notify("cargo_tests")
+
+
+@nox.session(default=False, venv_backend="none")
+def cargo_tests(session: nox.Session) -> None:
+    """Run the Rust tests."""
+    session.run("cargo", "test", *CARGO_MANIFEST, *session.posargs, external=True)
+
+
+@nox.session(venv_backend="none")
+def rust(session: nox.Session) -> None:
+    """Check the Rust crate: formatting, clippy without warnings, tests."""
+    session.run("cargo", "fmt", *CARGO_MANIFEST, "--check", external=True)
+    session.run(
+        *("cargo", "clippy", *CARGO_MANIFEST, "--all-targets", "--", "-D", "warnings"),
+        external=True,
+    )
+    session.notify("cargo_tests")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and formatting of the Python code; `-- --fix` mends what can be mended."""
+    session.install(LINTER)
+    session.run("ruff", "check", *session.posargs)
+    session.run("ruff", "format", *(() if "--fix" in session.posargs else ("--diff",)))
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the type hints of the Python packages."""
+    wheels = build_wheels(session, session.cache_dir / "type-wheels")
+    install_wheels(session, wheels, TYPE_CHECKER, "types-PyYAML", *TEST_PACKAGES)
+    for package in (CORE, TOOLS):
+        session.run("mypy", str(package / "src"), *session.posargs)
+    session.run("python", "-m", "mypy.stubtest", "xorsig")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Check the documentation's links and commands, and that the generated reference is current.
+
+    `-- --write` writes the generated pages afresh.
+    """
+    wheels = session.cache_dir / "docs-wheels"
+    install_wheels(session, build_wheels(session, wheels), *TEST_PACKAGES)
+    if "--write" in session.posargs:
+        session.run("python", str(ROOT / "docs" / "generate_reference.py"))
+    else:
+        session.run("pytest", "tests/docs", *session.posargs, env={"OPGUARD_WHEELS": str(wheels)})
+
+
+@nox.session(default=False)
+def build(session: nox.Session) -> None:
+    """Build the wheel and the source archive of every distribution into `dist/`."""
+    destination = ROOT / "dist"
+    shutil.rmtree(destination, ignore_errors=True)
+    session.install("build[uv]>=1.2")
+    for package in PACKAGES:
+        session.run(
+            *("python", "-m", "build", "--installer", "uv"),
+            *("--outdir", str(destination), str(package)),
+            silent=True,
+        )
+    for path in sorted(destination.iterdir()):
+        session.log(f"built {path.relative_to(ROOT)} ({path.stat().st_size} bytes)")

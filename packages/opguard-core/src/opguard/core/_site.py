@@ -1,0 +1,100 @@
+"""What instrumented source calls: one function per rewritten form.
+
+Instrumented files import these names before anything of their own, so this module imports nothing
+but the standard library. While no recorder is installed every function hands back what it was
+given, and the program runs the objects that it would have run without instrumentation.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+_recorder: Recorder | None = None
+_call_site: Any = None
+
+
+class Recorder(Protocol):
+    """What a recorder offers to the native call wrapper ``xorsig.CallSite``."""
+
+    def begin(
+        self, index: int, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> object | None:
+        """A call is about to run; ``None`` leaves it unrecorded."""
+
+    def finish(self, token: object, result: Any) -> None:
+        """The call returned ``result``."""
+
+    def fail(self, token: object, error: BaseException) -> None:
+        """The call raised ``error``, which goes on to the caller."""
+
+
+def install(recorder: Recorder | None) -> None:
+    """Make ``recorder`` receive the calls of instrumented source; ``None`` ends that."""
+    global _recorder, _call_site
+    if recorder is not None and _call_site is None:
+        import xorsig
+
+        _call_site = xorsig.CallSite
+    _recorder = recorder
+
+
+def site(index: int, callee: Any) -> Any:
+    """Stand in for ``callee`` at callsite ``index`` of the plan."""
+    if _recorder is None:
+        return callee
+    return _call_site(index, callee, _recorder)
+
+
+class _Subscript:
+    """``base[...]`` as a recorded load, store or deletion."""
+
+    __slots__ = ("_base", "_index")
+
+    def __init__(self, index: int, base: Any) -> None:
+        self._index = index
+        self._base = base
+
+    def __getitem__(self, key: Any) -> Any:
+        return site(self._index, operator.getitem)(self._base, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        site(self._index, operator.setitem)(self._base, key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        site(self._index, operator.delitem)(self._base, key)
+
+
+def subscript(index: int, base: Any) -> Any:
+    """Stand in for ``base`` in ``base[...]``, which keeps the order of evaluation."""
+    if _recorder is None:
+        return base
+    return _Subscript(index, base)
+
+
+def _iterate(index: int, iterable: Any) -> Iterator[Any]:
+    advance = site(index, site(index, iter)(iterable).__next__)
+    while True:
+        try:
+            item = advance()
+        except StopIteration:
+            return
+        yield item
+
+
+def iterate(index: int, iterable: Any) -> Any:
+    """Stand in for the iterable of a ``for``; every item is recorded as one call."""
+    if _recorder is None:
+        return iterable
+    return _iterate(index, iterable)
+
+
+def _stored(target: Any) -> Any:
+    return target
+
+
+def store(index: int, target: Any) -> None:
+    """Record what an augmented assignment left in its target."""
+    if _recorder is not None:
+        site(index, _stored)(target)

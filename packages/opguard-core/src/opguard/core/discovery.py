@@ -1,0 +1,261 @@
+"""Which expressions of a checkout touch tensors: a dispatch mode that looks at the stack."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+import xorsig
+
+from opguard.core import _torch_import
+
+if TYPE_CHECKING:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+INNERMOST, OPAQUE, BACKWARD = 1, 2, 8
+_EMIT_INTERVAL_SECONDS = 1.0
+_CHECK_EVERY = 128
+
+OBSERVER_EFFECTS = (
+    "a TorchDispatchMode is active: operators run one Python call later, and torch code that "
+    "asks for active modes may choose another path",
+)
+
+_Position = tuple[str, str, int, int, int, int]
+
+
+class Discovery:
+    """Records the callsites of a checkout that run tensor operations.
+
+    Covers the thread that starts it; operations of other threads are counted. Forked children
+    record nothing.
+
+    Args:
+        checkout: Folder whose source counts; symbolic links resolved.
+        capture: Directory of the whole capture.
+        staging: Directory on a local disk for unpublished batches.
+        capture_id: 32 hexadecimal digits that all ranks share.
+        rank: Global rank.
+        regions: Regions per fingerprint, recorded only.
+    """
+
+    def __init__(
+        self,
+        checkout: Path,
+        capture: Path,
+        staging: Path,
+        *,
+        capture_id: str,
+        rank: int,
+        regions: int,
+    ) -> None:
+        self.capture = capture
+        self.capture_id = capture_id
+        self.regions = regions
+        self.started_unix_ns = time.time_ns()
+        self._root = os.path.realpath(checkout) + os.sep
+        self._writer = xorsig.CaptureWriter(
+            str(capture / f"rank-{rank}"),
+            str(staging),
+            capture_id=capture_id,
+            rank=rank,
+            regions=regions,
+        )
+        self._pid = os.getpid()
+        self._thread = threading.get_ident()
+        self._files: dict[str, str | None] = {}
+        self._positions: dict[tuple[CodeType, int], _Position | None] = {}
+        self._pending: dict[tuple[_Position, str, int], list[Any]] = {}
+        self._emitted = time.monotonic()
+        self._mode: TorchDispatchMode | None = None
+        self._active = False
+        self._operators = 0
+        self._elsewhere = 0
+        self._totals: dict[str, int] | None = None
+        self._libraries = _library_folders()
+
+    def start(self) -> None:
+        """Observe from now on, or from the moment when torch is imported."""
+        os.register_at_fork(after_in_child=self._abandon)
+        _torch_import.when_torch_is_imported(self._activate)
+
+    def _activate(self) -> None:
+        if threading.get_ident() != self._thread or os.getpid() != self._pid:
+            return
+        import torch
+
+        self._torch_folder = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
+        self._graph_task: Callable[[], int] = torch._C._current_graph_task_id
+        self._active = True
+        self._mode = _observer_mode(self._observe)
+        self._mode.__enter__()
+
+    def _abandon(self) -> None:
+        self._active = False
+        self._writer.abandon()
+
+    def close(self) -> dict[str, int]:
+        """Stop observing and publish; gives the totals for the receipt.
+
+        Raises:
+            OSError: A batch could not be published.
+        """
+        if self._totals is None:
+            self._active = False
+            self._emit()
+            stats = self._writer.close()
+            self._totals = {
+                "batches": stats["batches"],
+                "records": stats["records"],
+                "operators": self._operators,
+                "other_thread_operations": self._elsewhere,
+            }
+        return self._totals
+
+    def _observe(self, operator: Any, args: tuple[Any, ...]) -> None:
+        if not self._active:
+            return
+        if threading.get_ident() != self._thread:
+            self._elsewhere += 1
+            return
+        self._operators += 1
+        # 0 is this frame, 1 the mode's, 2 the one that ran the operator.
+        frame: FrameType | None = sys._getframe(2)
+        phase = BACKWARD if self._graph_task() != -1 else 0
+        innermost = True
+        opaque = 0
+        while frame is not None:
+            code = frame.f_code
+            key = (code, frame.f_lasti)
+            try:
+                position = self._positions[key]
+            except KeyError:
+                position = self._positions[key] = self._position(code, frame.f_lasti)
+            if position is not None:
+                flags = phase | opaque | (INNERMOST if innermost else 0)
+                self._count(position, str(operator) if innermost else "", flags, args)
+                innermost = False
+            elif innermost and not opaque and self._is_library(code.co_filename):
+                opaque = OPAQUE
+            frame = frame.f_back
+        if self._operators % _CHECK_EVERY == 0 and (
+            time.monotonic() - self._emitted > _EMIT_INTERVAL_SECONDS
+        ):
+            self._emit()
+
+    def _count(
+        self, position: _Position, operator: str, flags: int, args: tuple[Any, ...]
+    ) -> None:
+        entry = self._pending.get((position, operator, flags))
+        if entry is None:
+            self._pending[position, operator, flags] = [1, _example(args) if operator else ""]
+        else:
+            entry[0] += 1
+
+    def _emit(self) -> None:
+        pending, self._pending = self._pending, {}
+        self._emitted = time.monotonic()
+        intern = self._writer.intern
+        for (position, operator, flags), (count, example) in pending.items():
+            file, qualname, line, end_line, col, end_col = position
+            self._writer.span(
+                intern(_encodable(file)),
+                intern(_encodable(qualname)),
+                line,
+                end_line,
+                col,
+                end_col,
+                intern(operator),
+                count,
+                flags,
+                intern(example),
+            )
+
+    def _position(self, code: CodeType, lasti: int) -> _Position | None:
+        file = self._file(code.co_filename)
+        if file is None:
+            return None
+        for index, (line, end_line, col, end_col) in enumerate(code.co_positions()):
+            if 2 * index == lasti:
+                return (
+                    file,
+                    code.co_qualname,
+                    -1 if line is None else line,
+                    -1 if end_line is None else end_line,
+                    -1 if col is None else col,
+                    -1 if end_col is None else end_col,
+                )
+        return None
+
+    def _file(self, name: str) -> str | None:
+        """The real path of a code object's file if it is in the checkout.
+
+        Generated code (``<string>``) has no file, although a relative name of that form would
+        resolve into the working directory.
+        """
+        if name not in self._files:
+            real = None
+            if not name.startswith("<"):
+                path = os.path.realpath(name)
+                if path.startswith(self._root) and not path.startswith(self._libraries):
+                    real = path
+            self._files[name] = real
+        return self._files[name]
+
+    def _is_library(self, name: str) -> bool:
+        return (
+            not name.startswith("<")
+            and not name.startswith(self._torch_folder)
+            and name.startswith(self._libraries)
+            and "site-packages" in name
+        )
+
+
+def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDispatchMode:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class ObserverMode(TorchDispatchMode):
+        """Reports every operator and runs it unchanged."""
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            """Let ``torch.compile`` compile although a mode is active."""
+            return True
+
+        def __torch_dispatch__(
+            self,
+            func: Any,
+            types: Any,
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+        ) -> Any:
+            observe(func, args)
+            return func(*args, **(kwargs or {}))
+
+    return ObserverMode()
+
+
+def _library_folders() -> tuple[str, ...]:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    paths = {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in names}
+    return tuple(sorted(paths))
+
+
+def _example(args: tuple[Any, ...]) -> str:
+    """Dtype and shape of the first tensor argument, e.g. ``float32[8, 64]``."""
+    for item in args:
+        if hasattr(item, "dtype") and hasattr(item, "shape"):
+            dtype = str(item.dtype).removeprefix("torch.")
+            return f"{dtype}{list(item.shape)}"
+    return ""
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

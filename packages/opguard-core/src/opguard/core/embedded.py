@@ -1,0 +1,97 @@
+"""The plan of a session without rewritten source: callsites named at run time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from opguard.core.environment import Rank
+
+
+class EmbeddedPlan:
+    """Collects the callsites of one process and writes them as a plan.
+
+    Args:
+        root: Folder that file names are relative to; callsites elsewhere keep absolute names.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+        self._ids: dict[tuple[str, int, str], int] = {}
+        self._sites: list[dict[str, Any]] = []
+        self._ordinals: dict[tuple[str, int], int] = {}
+
+    def site(self, function: Any, name: str | None, frame: Any) -> int:
+        """Id of the callsite at the caller's line; the same line and name give the same id."""
+        file, line = os.path.realpath(frame.f_code.co_filename), frame.f_lineno
+        callee = name if name is not None else _name(function)
+        key = (file, line, callee)
+        known = self._ids.get(key)
+        if known is not None:
+            return known
+        index = self._ids[key] = len(self._sites)
+        ordinal = self._ordinals.get((file, line), 0)
+        self._ordinals[file, line] = ordinal + 1
+        self._sites.append(
+            {
+                "id": index,
+                "file": self._relative(file),
+                "line": line,
+                "end_line": line,
+                "col": 0,
+                "end_col": 0,
+                "qualname": frame.f_code.co_qualname,
+                "kind": "call",
+                "callee": callee,
+                "text": callee,
+                "statement": [line, 0],
+                "ordinal": ordinal,
+                "depth": "call",
+                "observed": True,
+                "operators": [],
+                "count": 0,
+            }
+        )
+        return index
+
+    def write(self, output: Path, capture_id: str, rank: Rank) -> None:
+        """Write the plan, the source and a result that names them, if this is the first rank."""
+        if rank.rank != 0:
+            return
+        files = []
+        for file in sorted({site["file"] for site in self._sites}):
+            path = self._root / file
+            try:
+                source = path.read_bytes()
+            except OSError:
+                continue
+            digest = hashlib.sha256(source).hexdigest()
+            files.append({"path": file, "size": len(source), "sha256": digest})
+            if not os.path.isabs(file):
+                copy = output / "sources" / file
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(source)
+        plan = {
+            "plan_version": 1,
+            "coverage": "observed_callsites_only",
+            "configuration_sha256": hashlib.sha256(b"").hexdigest(),
+            "files": files,
+            "sites": self._sites,
+            "excluded": [],
+        }
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "plan.json").write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
+
+    def _relative(self, file: str) -> str:
+        try:
+            return Path(file).relative_to(self._root).as_posix()
+        except ValueError:
+            return file
+
+
+def _name(function: Any) -> str:
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__qualname__

@@ -1,0 +1,129 @@
+"""Diagnostic fingerprints of torch tensors, on any device.
+
+CPU memory is read by ``xorsig``; other devices run the tensor operations of
+:mod:`opguard.core._fallback`, which give the same values.
+"""
+
+from __future__ import annotations
+
+import torch
+import xorsig
+
+from opguard.core import _fallback
+
+MAX_REGIONS = 64
+DEFAULT_REGIONS = 4
+
+
+def xor_signature(tensor: torch.Tensor) -> int:
+    """XOR of all little-endian 32-bit words of a tensor.
+
+    Args:
+        tensor: Shape ``[*]``, any dtype with memory, any device.
+
+    Returns:
+        An unsigned 32-bit integer; synchronises a device.
+
+    Raises:
+        ValueError: The tensor has no memory that could be read.
+
+    Source:
+        fingerprint spec F6.
+    """
+    return int(region_signatures(tensor, 1)[0].item()) & 0xFFFFFFFF
+
+
+def xor_signature_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """XOR of the words of each row of the first dimension.
+
+    Args:
+        tensor: Shape ``[rows, *]``, any dtype with memory, any device; a 0-dim tensor is one row.
+
+    Returns:
+        ``int64[rows]`` on the tensor's device; each row is padded on its own.
+
+    Raises:
+        ValueError: The tensor has no memory that could be read.
+
+    Source:
+        fingerprint spec F6.
+    """
+    dense = _dense(tensor)
+    rows = dense.shape[0] if dense.dim() else 1
+    if dense.numel() == 0:
+        return torch.zeros(rows, dtype=torch.int64, device=dense.device)
+    words = _fallback.words(dense.reshape(rows, -1))
+    return _fallback.fold(words).to(torch.int64) & 0xFFFFFFFF
+
+
+def region_signatures(tensor: torch.Tensor, regions: int = DEFAULT_REGIONS) -> torch.Tensor:
+    """XOR of each of ``regions`` contiguous byte regions of a tensor.
+
+    Bytes are taken in logical row-major order, so strides do not matter.
+
+    Args:
+        tensor: Shape ``[*]``, any dtype with memory, any device.
+        regions: 1 to 64.
+
+    Returns:
+        ``int32[regions]`` on the tensor's device, the bit pattern of the unsigned values.
+
+    Raises:
+        ValueError: ``regions`` is out of range, or the tensor has no memory.
+
+    Source:
+        fingerprint spec F2-F5, F14.
+    """
+    _check_regions(regions)
+    dense = _dense(tensor)
+    if dense.is_cpu:
+        signature = _native(dense, regions)[: 4 * regions]
+        return torch.frombuffer(bytearray(signature), dtype=torch.int32)
+    return _fallback.region_xor(dense, regions)
+
+
+def signature_bytes(tensor: torch.Tensor, regions: int) -> bytes:
+    """Both schemes of a plain tensor, as records store them.
+
+    Args:
+        tensor: A strided tensor without conjugate or negative bit.
+        regions: 1 to 64.
+
+    Returns:
+        ``8 * regions`` bytes: the XOR of each region, then its mixed value, little-endian.
+    """
+    if tensor.is_cpu:
+        return _native(tensor, regions)
+    plain = tensor.detach()
+    both = torch.cat(
+        [_fallback.region_xor(plain, regions), _fallback.region_mix(plain, regions)]
+    )
+    return _native_bytes(both.cpu())
+
+
+def _native(tensor: torch.Tensor, regions: int) -> bytes:
+    address = tensor.data_ptr() if tensor.numel() else 0
+    return xorsig.fingerprint(
+        address, tuple(tensor.shape), tensor.stride(), tensor.dtype.itemsize, regions
+    )
+
+
+def _native_bytes(values: torch.Tensor) -> bytes:
+    return bytes(memoryview(values.numpy()).cast("B"))
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.device.type == "meta" or tensor.layout is not torch.strided:
+        kind = "meta device" if tensor.device.type == "meta" else str(tensor.layout)
+        raise ValueError(
+            f"cannot fingerprint a tensor of {kind} as one piece; pass its components"
+        )
+    with torch.no_grad():
+        if tensor.is_quantized:
+            tensor = tensor.int_repr()
+        return tensor.detach().resolve_conj().resolve_neg()
+
+
+def _check_regions(regions: int) -> None:
+    if not 1 <= regions <= MAX_REGIONS:
+        raise ValueError(f"regions must be between 1 and {MAX_REGIONS}, not {regions}")

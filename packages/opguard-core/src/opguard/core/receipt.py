@@ -1,0 +1,153 @@
+"""Completion receipts: what a rank says about its own capture when it ends."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import xorsig
+
+from opguard.core import determinism
+from opguard.core._version import __version__
+from opguard.core.environment import Rank
+
+PROTOCOL_VERSION = 1
+_REPORTED_PACKAGES = ("numpy", "triton", "transformers", "lightning", "accelerate", "deepspeed")
+
+
+class Recording(Protocol):
+    """What a receipt needs to know of a session or of a discovery."""
+
+    capture: Path
+    capture_id: str
+    regions: int
+    started_unix_ns: int
+
+    def close(self) -> dict[str, int]:
+        """End the recording and give its totals."""
+
+
+def publish_receipt(
+    recording: Recording,
+    *,
+    action: str,
+    rank: Rank,
+    deterministic: bool,
+    exit_status: int = 0,
+    exit_kind: str = "returned",
+    failure: BaseException | None = None,
+    observer_effects: tuple[str, ...] = (),
+) -> None:
+    """Write the receipt of this rank, once.
+
+    Args:
+        recording: A closed session or discovery.
+        action: ``discover`` or ``trace``.
+        rank: This process.
+        deterministic: Whether the determinism policy was asked for.
+        exit_status: Status that the process is about to end with.
+        exit_kind: ``returned``, ``system_exit``, ``exception`` or ``os_exit``.
+        failure: The exception that ended the workload.
+        observer_effects: Side effects of the way of observing that the reader should know.
+
+    Raises:
+        FileExistsError: Another process wrote a receipt for this rank; a second one is written
+            beside it, so that the duplicate is seen.
+
+    Source:
+        protocol B5, B7.
+    """
+    totals = recording.close()
+    document = {
+        "protocol_version": PROTOCOL_VERSION,
+        "format_version": xorsig.FORMAT_VERSION,
+        "capture_id": recording.capture_id,
+        "action": action,
+        "rank": rank.rank,
+        "rank_source": rank.source,
+        "world_size": rank.world_size,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "batches": totals["batches"],
+        "records": totals["records"],
+        "exit_status": exit_status,
+        "exit_kind": exit_kind if failure is None or exit_kind != "returned" else "exception",
+        "exception": None if failure is None else describe_exception(failure),
+        "versions": versions(),
+        "fingerprint": {
+            "schemes": [xorsig.XOR_SCHEME, xorsig.MIX_SCHEME],
+            "regions": recording.regions,
+        },
+        "determinism": {"requested": deterministic, "settings": determinism.settings()},
+        "observer_effects": list(observer_effects),
+        "counts": {k: v for k, v in totals.items() if k not in ("batches", "records")},
+        "environment": environment_facts(),
+        "started_unix_ns": recording.started_unix_ns,
+        "ended_unix_ns": time.time_ns(),
+    }
+    text = json.dumps(document, sort_keys=True)
+    folder = recording.capture / "receipts"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        xorsig.write_receipt(str(folder / f"rank-{rank.rank}.receipt"), text)
+    except FileExistsError:
+        name = f"rank-{rank.rank}.duplicate-{socket.gethostname()}-{os.getpid()}.receipt"
+        xorsig.write_receipt(str(folder / name), text)
+        raise
+
+
+def describe_exception(error: BaseException) -> dict[str, Any]:
+    """Type, message and innermost source position of an exception."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = frames[-1] if frames else None
+    return {
+        "type": type(error).__qualname__,
+        "message": str(error)[:2000],
+        "file": place.filename if place is not None else None,
+        "line": place.lineno if place is not None else None,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the interpreter and of the packages that decide numerical results."""
+    found = {
+        "python": platform.python_version(),
+        "opguard-core": __version__,
+        "xorsig": xorsig.__version__,
+    }
+    torch: ModuleType | None = sys.modules.get("torch")
+    if torch is not None:
+        found["torch"] = str(getattr(torch, "__version__", "unknown"))
+    for name in _REPORTED_PACKAGES:
+        if name in sys.modules:
+            try:
+                found[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                found[name] = "unknown"
+    return found
+
+
+def environment_facts() -> dict[str, Any]:
+    """Facts besides versions that can make equal programs differ: threads, precision, flags."""
+    found: dict[str, Any] = {
+        name: os.environ[name]
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED")
+        if name in os.environ
+    }
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_num_threads"):
+        found["torch.num_threads"] = torch.get_num_threads()
+        found["torch.default_dtype"] = str(torch.get_default_dtype()).removeprefix("torch.")
+        found["torch.float32_matmul_precision"] = torch.get_float32_matmul_precision()
+        found["torch.cuda"] = torch.version.cuda if torch.cuda.is_initialized() else None
+    found["machine"] = platform.machine()
+    return found

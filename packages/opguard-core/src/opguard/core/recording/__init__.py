@@ -1,0 +1,1 @@
+"""Recording of calls: slots, fingerprints, state, gradients and random streams."""

@@ -1,0 +1,111 @@
+"""What is known about callees by name: operators that only overwrite, and fresh memory."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+OVERWRITES_FIRST = frozenset(
+    {
+        "bernoulli_",
+        "cauchy_",
+        "constant_",
+        "copy_",
+        "dirac_",
+        "exponential_",
+        "eye_",
+        "fill_",
+        "geometric_",
+        "kaiming_normal_",
+        "kaiming_uniform_",
+        "log_normal_",
+        "normal_",
+        "ones_",
+        "orthogonal_",
+        "random_",
+        "set_",
+        "sparse_",
+        "trunc_normal_",
+        "uniform_",
+        "xavier_normal_",
+        "xavier_uniform_",
+        "zero_",
+        "zeros_",
+    }
+)
+"""In-place functions whose result does not depend on what their first tensor held before. Reading
+that as an input would compare uninitialised memory."""
+
+FRESH_MEMORY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "empty_permuted"})
+"""Factories whose result has arbitrary bytes."""
+
+COLLECTIVE_OUTPUTS = {
+    "all_gather": 0,
+    "all_gather_into_tensor": 0,
+    "all_to_all": 0,
+    "all_to_all_single": 0,
+    "broadcast_object_list": 0,
+    "gather": 1,
+    "reduce_scatter": 0,
+    "reduce_scatter_tensor": 0,
+}
+"""Position of the argument that a collective only writes."""
+
+_LEAF_NAMESPACES = frozenset(
+    {
+        "torch",
+        "torch._C._nn",
+        "torch._C._linalg",
+        "torch._C._fft",
+        "torch._C._special",
+        "torch.functional",
+        "torch.nn.functional",
+        "torch.nn.init",
+        "_operator",
+    }
+)
+
+
+def callee_name(callee: Any) -> str:
+    """Last part of the callee's name; a module or another callable object gives its class."""
+    while isinstance(callee, functools.partial):
+        callee = callee.func
+    name = getattr(callee, "__name__", None)
+    return name if isinstance(name, str) and name else type(callee).__name__
+
+
+def is_compiled(callee: Any) -> bool:
+    """Whether the callee runs compiled code: made by ``torch.compile``."""
+    if type(callee).__name__ == "OptimizedModule":
+        return True
+    if isinstance(callee, torch.nn.Module):
+        return getattr(callee, "_compiled_call_impl", None) is not None
+    return hasattr(callee, "_torchdynamo_orig_callable")
+
+
+def overwritten_prefixes(callee: Any, name: str) -> tuple[str, ...]:
+    """Slots that the callee overwrites without reading them."""
+    if name in OVERWRITES_FIRST:
+        bound = isinstance(getattr(callee, "__self__", None), torch.Tensor)
+        return ("kwarg.out", "self" if bound else "arg[0]")
+    if name in COLLECTIVE_OUTPUTS:
+        return ("kwarg.out", f"arg[{COLLECTIVE_OUTPUTS[name]}]")
+    return ("kwarg.out",)
+
+
+def may_use_python_random(callee: Any) -> bool:
+    """Whether the callee could draw from ``random`` or numpy.
+
+    Tensor methods, functions of torch's own namespaces and torch's modules without children
+    cannot; whatever calls back into other code can.
+    """
+    if isinstance(callee, torch.nn.Module):
+        return not type(callee).__module__.startswith("torch.nn.") or any(callee.children())
+    if isinstance(getattr(callee, "__self__", None), torch.Tensor):
+        return False
+    module = getattr(callee, "__module__", None)
+    if module is None:
+        return type(callee).__name__ != "method_descriptor"
+    return module not in _LEAF_NAMESPACES

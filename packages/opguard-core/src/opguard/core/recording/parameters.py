@@ -1,0 +1,185 @@
+"""Known parameters: their names, and what calls do to them and to their gradients."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from opguard.core.recording.tensors import Reading, TensorReader
+
+
+class Effect(NamedTuple):
+    """A known parameter or gradient before and after a change; ``None`` where it was absent."""
+
+    before: list[tuple[str, Reading]] | None
+    after: list[tuple[str, Reading]] | None
+
+
+class _Known:
+    """One parameter: its longest name so far and the readings of it and of its gradient.
+
+    A reading is kept with the identity, version counter and address that it was taken at. The
+    gradient is referred to by identity and version only, so that nothing is kept alive.
+    """
+
+    __slots__ = ("grad_key", "grad_reading", "key", "name", "reading", "ref")
+
+    def __init__(self, parameter: torch.Tensor, name: str) -> None:
+        self.ref = weakref.ref(parameter)
+        self.name = name
+        self.key: tuple[int, int] | None = None
+        self.reading: list[tuple[str, Reading]] = []
+        self.grad_key: tuple[int, int, int] | None = None
+        self.grad_reading: list[tuple[str, Reading]] | None = None
+
+
+class KnownParameters:
+    """Parameters seen in called modules and stepped optimizers.
+
+    Parameters are keyed by identity, since names change after construction or resizing, and two
+    modules may share one parameter.
+    """
+
+    def __init__(self, reader: TensorReader) -> None:
+        self._reader = reader
+        self._known: dict[int, _Known] = {}
+
+    def learn(self, parameter: torch.Tensor, name: str, *, weak: bool = False) -> _Known:
+        """Remember ``parameter``; of several names the longest is kept.
+
+        Args:
+            parameter: The parameter.
+            name: Its name in the module at hand.
+            weak: Do not replace a name that is known already (for names by position).
+        """
+        known = self._known.get(id(parameter))
+        if known is None or known.ref() is not parameter:
+            known = self._known[id(parameter)] = _Known(parameter, name)
+            self._read(known, parameter)
+            self._read_grad(known, parameter)
+        elif not weak and len(name) > len(known.name):
+            known.name = name
+        return known
+
+    def reading(
+        self, parameter: torch.Tensor, name: str, *, fresh: bool
+    ) -> list[tuple[str, Reading]]:
+        """The parameter's fingerprint.
+
+        Args:
+            parameter: The parameter.
+            name: Its name in the module at hand.
+            fresh: Read the bytes again even when version and address are unchanged. Version
+                counters miss writes through ``.data`` and numpy, so only a module called from
+                within another module's call, which has just read them, may pass ``False``.
+        """
+        known = self._known.get(id(parameter))
+        if known is None or known.ref() is not parameter:
+            return self.learn(parameter, name).reading
+        self.learn(parameter, name)
+        if fresh or known.key != _key(parameter):
+            self._read(known, parameter)
+        return known.reading
+
+    def name(self, parameter: torch.Tensor) -> str | None:
+        """The longest known name, or ``None`` for a parameter never seen."""
+        known = self._known.get(id(parameter))
+        return known.name if known is not None and known.ref() is parameter else None
+
+    def gradients(self) -> Iterator[tuple[str, list[tuple[str, Reading]] | None]]:
+        """``(name, reading)`` of every known parameter's gradient; ``None`` where it has none."""
+        for known in list(self._known.values()):
+            parameter = known.ref()
+            if parameter is not None and parameter.requires_grad:
+                self._refresh_grad(known, parameter)
+                yield known.name, known.grad_reading
+
+    def changes(self) -> dict[str, Effect]:
+        """Parameters and gradients that changed since the last look, by slot."""
+        found: dict[str, Effect] = {}
+        gone: list[int] = []
+        for identity, known in self._known.items():
+            parameter = known.ref()
+            if parameter is None:
+                gone.append(identity)
+                continue
+            if known.key != _key(parameter):
+                before = known.reading
+                self._read(known, parameter)
+                if _signatures(before) != _signatures(known.reading):
+                    found["param." + known.name] = Effect(before, known.reading)
+            if known.grad_key != _grad_key(parameter):
+                before_grad = known.grad_reading
+                self._refresh_grad(known, parameter)
+                if _signatures(before_grad) != _signatures(known.grad_reading):
+                    found["grad.param." + known.name] = Effect(before_grad, known.grad_reading)
+        for identity in gone:
+            del self._known[identity]
+        return found
+
+    def alias_changes(self, tensor: torch.Tensor) -> dict[str, Effect]:
+        """Known parameters that share memory with ``tensor``, which a call has just changed.
+
+        A write through ``parameter.data`` or ``parameter.detach()`` moves no version counter of
+        the parameter; the memory tells.
+        """
+        found: dict[str, Effect] = {}
+        try:
+            storage = tensor.untyped_storage().data_ptr()
+        except Exception:
+            return found
+        for known in self._known.values():
+            parameter = known.ref()
+            if parameter is None or parameter is tensor or not storage:
+                continue
+            try:
+                same = parameter.untyped_storage().data_ptr() == storage
+            except Exception:
+                continue
+            if same:
+                before = known.reading
+                self._read(known, parameter)
+                if _signatures(before) != _signatures(known.reading):
+                    found["param." + known.name] = Effect(before, known.reading)
+        return found
+
+    def _read(self, known: _Known, parameter: torch.Tensor) -> None:
+        known.key = _key(parameter)
+        known.reading = self._reader.read("", parameter)
+
+    def _refresh_grad(self, known: _Known, parameter: torch.Tensor) -> None:
+        if known.grad_key != _grad_key(parameter):
+            self._read_grad(known, parameter)
+
+    def _read_grad(self, known: _Known, parameter: torch.Tensor) -> None:
+        known.grad_key = _grad_key(parameter)
+        grad = parameter.grad if parameter.is_leaf else None
+        known.grad_reading = None if grad is None else self._reader.read("", grad)
+
+
+def _key(parameter: torch.Tensor) -> tuple[int, int]:
+    try:
+        return parameter._version, parameter.data_ptr()
+    except Exception:
+        return -1, 0
+
+
+def _grad_key(parameter: torch.Tensor) -> tuple[int, int, int]:
+    if not parameter.is_leaf:
+        return 0, 0, 0
+    grad: Any = parameter.grad
+    if grad is None:
+        return 0, 0, 0
+    try:
+        return id(grad), grad._version, grad.data_ptr()
+    except Exception:
+        return id(grad), -1, 0
+
+
+def _signatures(reading: list[tuple[str, Reading]] | None) -> list[tuple[int, bytes | None]] | None:
+    if reading is None:
+        return None
+    return [(part.layout, part.signature) for _, part in reading]

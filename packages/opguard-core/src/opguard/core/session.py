@@ -1,0 +1,269 @@
+"""Recording sessions: one writer, one recorder, one rank's share of a capture."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import xorsig
+
+from opguard.core import _site, _torch_import
+from opguard.core.embedded import EmbeddedPlan
+from opguard.core.environment import identify_rank, regions_from_environment
+from opguard.core.receipt import publish_receipt
+
+if TYPE_CHECKING:
+    from opguard.core.recording.recorder import CallRecorder
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_current: Session | None = None
+
+
+class Session:
+    """Records the calls of instrumented source, and those named by :meth:`observe`.
+
+    One session is active in a process at a time. It starts to record when the workload has
+    imported torch, in the thread that started it; forked children inherit an inactive session.
+
+    Args:
+        capture: Directory of the whole capture; this rank writes ``rank-<r>`` in it.
+        staging: Directory on a local disk for batches that are not published yet.
+        capture_id: 32 hexadecimal digits that all ranks share.
+        rank: Global rank.
+        regions: Regions per fingerprint, 1 to 64.
+        plan: Receives callsites that are named at run time; ``None`` when the source was rewritten.
+
+    Raises:
+        FileExistsError: The rank has written to this capture before.
+        RuntimeError: Another session is active.
+    """
+
+    def __init__(
+        self,
+        capture: Path,
+        staging: Path,
+        *,
+        capture_id: str,
+        rank: int,
+        regions: int = 4,
+        plan: EmbeddedPlan | None = None,
+    ) -> None:
+        if _current is not None:
+            raise RuntimeError(
+                "an OpGuard session is active in this process; end it before starting another"
+            )
+        self.capture = capture
+        self.capture_id = capture_id
+        self.rank = rank
+        self.regions = regions
+        self.started_unix_ns = time.time_ns()
+        self._pid = os.getpid()
+        self._plan = plan
+        self._recorder: CallRecorder | None = None
+        self._writer = xorsig.CaptureWriter(
+            str(capture / f"rank-{rank}"),
+            str(staging),
+            capture_id=capture_id,
+            rank=rank,
+            regions=regions,
+        )
+        self._totals: dict[str, int] | None = None
+        self._counts = {"calls": 0, "tensors": 0, "steps": 0, "recorder_failures": 0}
+
+    def start(self) -> None:
+        """Record from now on, or from the moment when torch is imported."""
+        global _current
+        _current = self
+        os.register_at_fork(after_in_child=self._abandon)
+        _torch_import.when_torch_is_imported(self._activate)
+
+    def _activate(self) -> None:
+        if self._totals is not None or os.getpid() != self._pid:
+            return
+        from opguard.core.compiled import keep_compiled_graphs
+        from opguard.core.recording.recorder import CallRecorder
+
+        keep_compiled_graphs()
+        self._recorder = CallRecorder(self._writer, self.regions)
+        _site.install(self._recorder)
+
+    def _abandon(self) -> None:
+        """In a forked child: the writer's thread is gone, and the capture is the parent's."""
+        global _current
+        if _current is self:
+            _current = None
+            _site.install(None)
+            if self._recorder is not None:
+                self._recorder.enabled = False
+            self._writer.abandon()
+
+    # What a workload or framework may call.
+
+    def step(self) -> None:
+        """Complete a step of the run, where no optimizer's ``step`` does it."""
+        if self._recorder is not None:
+            self._recorder.completed_step()
+
+    def mark(self, name: str, value: object = "") -> None:
+        """Write a named mark, such as an epoch number, between calls."""
+        if self._recorder is not None:
+            from opguard.core.recording.frames import Mark
+
+            self._recorder.note(Mark.USER, name, str(value))
+
+    def observe(self, function: Function, name: str | None = None) -> Function:
+        """Make ``function`` a callsite: its arguments and results are recorded at every call.
+
+        Args:
+            function: Any callable; a module is observed through its ``__call__``.
+            name: Name in reports; the function's own by default.
+
+        Returns:
+            A callable that behaves as ``function``; outside an active session it is ``function``.
+
+        Raises:
+            RuntimeError: The session records rewritten source, whose callsites are in its plan.
+        """
+        index = self._site(function, name, sys._getframe(1))
+        observed: Function = _site.site(index, function)
+        return observed
+
+    def tensor(self, name: str, tensor: Any) -> None:
+        """Record one tensor under a name of the caller's choice."""
+        index = self._site(_named, name, sys._getframe(1))
+        _site.site(index, _named)(tensor)
+
+    @contextlib.contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Group the calls of a ``with`` block under one named call."""
+        index = self._site(_named, name, sys._getframe(2))
+        recorder = self._recorder
+        token = None if recorder is None else recorder.begin(index, _named, (), None)
+        try:
+            yield
+        except BaseException as error:
+            if recorder is not None and token is not None:
+                recorder.fail(token, error)
+            raise
+        if recorder is not None and token is not None:
+            recorder.finish(token, None)
+
+    def _site(self, function: Any, name: str | None, frame: Any) -> int:
+        if self._plan is None:
+            raise RuntimeError(
+                "this session records rewritten source; callsites cannot be named at run time"
+            )
+        return self._plan.site(function, name, frame)
+
+    # The end.
+
+    def flush(self) -> None:
+        """Publish what is recorded so far; waits until it is on disk."""
+        self._writer.flush()
+
+    def close(self) -> dict[str, int]:
+        """Stop recording and publish the rest.
+
+        Returns:
+            Totals for the receipt: ``batches``, ``records`` and the recorder's counts.
+
+        Raises:
+            OSError: A batch could not be published.
+        """
+        global _current
+        if self._totals is None:
+            if _current is self:
+                _current = None
+                _site.install(None)
+            recorder = self._recorder
+            if recorder is not None:
+                recorder.close()
+                self._counts = {
+                    "calls": recorder.calls,
+                    "tensors": recorder.tensors,
+                    "steps": recorder.step,
+                    "recorder_failures": recorder.failures,
+                }
+            stats = self._writer.close()
+            self._totals = {"batches": stats["batches"], "records": stats["records"]}
+        return self._totals | self._counts
+
+
+def _named(*values: Any) -> Any:
+    return values[0] if values else None
+
+
+@contextlib.contextmanager
+def capture(
+    output: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    regions: int | None = None,
+    local_root: str | os.PathLike[str] | None = None,
+    capture_id: str | None = None,
+) -> Iterator[Session]:
+    """Record a part of a training from inside the process.
+
+    The directory can be compared like one written by the command line:
+    ``opguard-tools diff --captures A B``.
+
+    Args:
+        output: Fresh directory for the capture; with several ranks, the same one for all.
+        root: Folder of the source that callsites are reported relative to; the current one by
+            default.
+        regions: Regions per fingerprint; ``OPGUARD_XOR_REGIONAL`` or 4 by default.
+        local_root: Folder on a local disk for unpublished batches; a temporary one by default.
+        capture_id: 32 hexadecimal digits that all ranks share; needed with several ranks.
+
+    Yields:
+        The active :class:`Session`.
+
+    Raises:
+        FileExistsError: The output holds this rank's capture already.
+        ValueError: ``regions`` or ``capture_id`` is malformed, or several ranks share no id.
+        RuntimeError: Another session is active.
+    """
+    rank = identify_rank(os.environ)
+    if regions is None:
+        regions = regions_from_environment(os.environ)
+    if capture_id is None:
+        if rank.world_size > 1:
+            raise ValueError(
+                "capture_id is needed with several ranks: pass the same 32 hexadecimal digits on "
+                "every rank (one rank can draw and broadcast them)"
+            )
+        capture_id = secrets.token_hex(16)
+    destination = Path(output).absolute()
+    directory = destination / "capture"
+    staging = Path(tempfile.mkdtemp(prefix="opguard-", dir=local_root))
+    plan = EmbeddedPlan(Path(root) if root is not None else Path.cwd())
+    try:
+        session = Session(
+            directory, staging, capture_id=capture_id, rank=rank.rank, regions=regions, plan=plan
+        )
+        session.start()
+        failure: BaseException | None = None
+        try:
+            yield session
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            session.close()
+            plan.write(destination, capture_id, rank)
+            publish_receipt(
+                session, action="trace", rank=rank, deterministic=False, failure=failure
+            )
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+

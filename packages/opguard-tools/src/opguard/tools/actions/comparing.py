@@ -1,0 +1,183 @@
+"""Two trace outputs in, reports and the document of differences out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opguard.tools.actions.tables import materialize_capture
+from opguard.tools.compare import CaptureReadError, CaptureView, Comparison, compare_captures
+from opguard.tools.launch.paths import OperationPaths, make_directories
+from opguard.tools.launch.receipts import Evidence, Receipt, read_evidence
+from opguard.tools.launch.requests import REQUEST_NAME
+from opguard.tools.protocol.errors import ArtifactMismatchError
+from opguard.tools.protocol.models import TraceResult
+from opguard.tools.protocol.reading import read_json_object, validate
+from opguard.tools.report import Reports, document, write_reports
+from opguard.tools.source.align import align_sources
+
+RESULT_NAME = "result.json"
+
+
+@dataclass(frozen=True)
+class CaptureSource:
+    """One side of a comparison: where its capture lies and how far it can be trusted.
+
+    Attributes:
+        output: Output directory of the trace.
+        capture: Directory of the published batches.
+        capture_id: Identity of the capture.
+        ranks: Ranks that the capture should have.
+        evidence: What the ranks left, for a capture that may be incomplete; None for a capture
+            that is known to be complete.
+    """
+
+    output: Path
+    capture: Path
+    capture_id: str
+    ranks: list[int]
+    evidence: Evidence | None = None
+
+    @classmethod
+    def of_result(cls, result: TraceResult) -> CaptureSource:
+        """The capture of a successful trace."""
+        return cls(
+            Path(result.output), Path(result.capture), result.capture_id, list(result.ranks)
+        )
+
+    @classmethod
+    def open(cls, output: Path, *, partial: bool) -> CaptureSource:
+        """The capture in a trace's output directory.
+
+        Args:
+            output: The directory.
+            partial: Accept a trace that failed.
+
+        Raises:
+            ArtifactMismatchError: The trace did not succeed, and ``partial`` is off.
+            RequestUnreadableError: A file of the directory is damaged.
+        """
+        if partial:
+            request = read_json_object(output / REQUEST_NAME)
+            capture, capture_id = output / "capture", str(request["capture_id"])
+            ranks = list(request["request"]["workload"]["ranks"])
+            return cls(output, capture, capture_id, ranks, read_evidence(capture, capture_id))
+        path = output / RESULT_NAME
+        if not path.is_file():
+            raise ArtifactMismatchError(
+                f"{output} holds no {RESULT_NAME}: the trace failed or is still running. Add "
+                "--partial to compare what it captured",
+                path=path,
+            )
+        result = validate(read_json_object(path), TraceResult, source=str(path))
+        # The directory may have been moved or copied since.
+        return cls(output, output / "capture", result.capture_id, list(result.ranks))
+
+    def available_ranks(self) -> list[int]:
+        """Ranks with data: all of a complete capture, those that started of another."""
+        return self.ranks if self.evidence is None else self.evidence.started
+
+    def open_view(self, ranks: list[int], tables: Path) -> CaptureView:
+        """Materialise some ranks and open them for comparison.
+
+        Raises:
+            BatchCorruptError: A batch of a capture that should be complete is damaged.
+            CaptureReadError: Plan, sources or tables cannot be read.
+        """
+        made = materialize_capture(
+            self.capture, self.capture_id, ranks, tables, partial=self.evidence is not None
+        )
+        incomplete = dict(made.incomplete)
+        if self.evidence is not None:
+            for rank in ranks:
+                reason = _end_of_rank(self.evidence.receipts.get(rank))
+                parts = [part for part in (reason, made.incomplete.get(rank)) if part is not None]
+                if parts:
+                    incomplete[rank] = "; ".join(parts)
+        return CaptureView.open(self.output, tables, incomplete)
+
+
+def _end_of_rank(receipt: Receipt | None) -> str | None:
+    """Why a rank's capture ends early, as far as the rank could say; None if it ended well."""
+    if receipt is None:
+        return "the rank left no receipt: its process was ended or the run was stopped"
+    if receipt.exception is not None:
+        return f"the script raised {receipt.exception.describe()}"
+    if receipt.exit_status != 0:
+        return f"the script ended with status {receipt.exit_status} ({receipt.exit_kind})"
+    return None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A finished comparison.
+
+    Attributes:
+        comparison: Pairs, relations and origins.
+        reports: The files written.
+        document: The document that ``diff --json`` prints.
+    """
+
+    comparison: Comparison
+    reports: Reports
+    document: dict[str, Any]
+
+
+def compare_sources(
+    baseline: CaptureSource,
+    candidate: CaptureSource,
+    *,
+    output: Path,
+    ranks: list[int] | None = None,
+) -> Compared:
+    """Materialise both sides, compare them, write the reports.
+
+    Args:
+        baseline: The side taken as reference.
+        candidate: The side in question.
+        output: Directory to make.
+        ranks: Ranks to compare; by default those that both sides have.
+
+    Raises:
+        CaptureReadError: A rank is missing on a side, or the sides have none in common.
+        OpGuardError: Any of the errors of reading captures and of writing reports.
+
+    Source:
+        Protocol requirements B13, E1.
+    """
+    chosen = _common_ranks(baseline, candidate) if ranks is None else ranks
+    for name, side in (("baseline", baseline), ("candidate", candidate)):
+        missing = [rank for rank in chosen if rank not in side.available_ranks()]
+        if missing:
+            raise CaptureReadError(
+                f"ranks: rank {missing[0]} is not in the {name} capture {side.capture} (it has "
+                f"{side.available_ranks()}); compare only ranks that both sides recorded",
+                rank=missing[0],
+            )
+    make_directories(OperationPaths(output))
+    views = [
+        side.open_view(chosen, output / "tables" / name)
+        for name, side in (("baseline", baseline), ("candidate", candidate))
+    ]
+    alignment = align_sources(views[0].sources, views[1].sources)
+    comparison = compare_captures(views[0], views[1], alignment, chosen)
+    reports = write_reports(comparison, output)
+    return Compared(comparison, reports, document(comparison, reports))
+
+
+def _common_ranks(baseline: CaptureSource, candidate: CaptureSource) -> list[int]:
+    common = sorted(set(baseline.available_ranks()) & set(candidate.available_ranks()))
+    if not common:
+        raise CaptureReadError(
+            f"the captures {baseline.capture} and {candidate.capture} have no rank in common "
+            f"({baseline.available_ranks()} and {candidate.available_ranks()}); compare two "
+            "traces of the same launch layout"
+        )
+    return common
+
+
+def write_document(path: Path, data: dict[str, Any]) -> None:
+    """Write a document as JSON."""
+    path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", "utf-8")

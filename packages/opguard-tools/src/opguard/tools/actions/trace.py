@@ -1,0 +1,83 @@
+"""``trace``: instrument a checkout as planned, run the workload, put the checkout back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from opguard.tools.actions.plans import CheckedPlan
+from opguard.tools.launch.interruption import Interruption
+from opguard.tools.launch.operation import Operation
+from opguard.tools.launch.paths import make_directories
+from opguard.tools.launch.requests import write_durable
+from opguard.tools.protocol.models import TraceRequest, TraceResult
+from opguard.tools.transaction import (
+    CheckoutLock,
+    SourceTransaction,
+    bytecode_environment,
+    refuse_marked,
+)
+
+RESULT_NAME = "result.json"
+PLAN_NAME = "plan.json"
+SOURCES_NAME = "sources"
+
+
+def run(request: TraceRequest) -> TraceResult:
+    """Trace the workload.
+
+    The checkout is locked for the whole operation, its sources are put back however the run ends,
+    and what was captured until a failure stays in the output directory.
+
+    Raises:
+        OpGuardError: Any of the errors of planning, locking, instrumenting, launching and
+            verifying.
+
+    Source:
+        Protocol requirements B1-B8, D1-D6.
+    """
+    operation = Operation.check("trace", request)
+    checkout, output = operation.checkout, operation.paths.output
+    with Interruption() as interruption, CheckoutLock(checkout, "trace"):
+        refuse_marked(checkout)
+        plan = CheckedPlan.read(request.plan, checkout)
+        instrumented = plan.instrument()
+        make_directories(operation.paths)
+        plan_copy = output / PLAN_NAME
+        write_durable(plan_copy, plan.data)
+        _save_sources(plan, output / SOURCES_NAME)
+        assert operation.paths.local_root is not None
+        bytecode = bytecode_environment(operation.paths.local_root, operation.capture_id)
+        try:
+            with SourceTransaction(
+                checkout,
+                operation.paths.instrument,
+                instrumented,
+                {file.path: file.sha256 for file in plan.plan.files},
+                "trace",
+            ):
+                outcome = operation.run(
+                    interruption,
+                    plan=plan_copy,
+                    environment=bytecode,
+                )
+        finally:
+            shutil.rmtree(bytecode["PYTHONPYCACHEPREFIX"], ignore_errors=True)
+        interruption.check()
+        evidence = operation.conclude(outcome)
+        result = TraceResult(
+            **operation.result_fields(evidence),
+            plan=str(plan_copy),
+            plan_sha256=plan.sha256,
+            instrumented_files=[file.path for file in plan.plan.files],
+        )
+    write_durable(output / RESULT_NAME, result.model_dump_json(indent=1).encode())
+    return result
+
+
+def _save_sources(plan: CheckedPlan, folder: Path) -> None:
+    """Keep the originals with the capture, so that a report can show them at any later time."""
+    for path, data in plan.originals.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)

@@ -1,0 +1,213 @@
+"""``diff``: two checkouts in, the first diverging line out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opguard.tools.commands.exits import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS
+
+if TYPE_CHECKING:
+    from opguard.tools.commands.options import CaptureOptions, CheckoutOptions
+    from opguard.tools.launch.interruption import Interruption
+
+_SCHEMA = {"name": "opguard-diff", "version": 1}
+_USAGE = """\
+opguard-tools diff --baseline DIR --candidate DIR [--script train.py]
+                          [--launcher CMD] [--nproc N] [--env NAME=VALUE]
+                          [--output DIR] [--local-root DIR] [--timeout 1800]
+                          [--json] [-- ARGS ...]
+       opguard-tools diff --captures A B [--partial] [--output DIR] [--json]"""
+_DESCRIPTION = """\
+Run the same training in two checkouts and print where they first stop agreeing: operations whose
+inputs are equal and whose outputs differ, in execution order, with file and line.
+
+Each side runs twice, first to see which expressions touch tensors, then to fingerprint the values
+that cross them. The second run instruments the source files of the checkout in place and puts them
+back, byte for byte, whatever ends the run. Do not edit a checkout meanwhile. After a power cut,
+`opguard-tools recover CHECKOUT` restores it.
+
+  opguard-tools diff --baseline old/ --candidate new/ --script train.py -- --seed 0 --steps 20
+  opguard-tools diff --baseline old/ --candidate new/ --nproc 2 -- --seed 0
+  opguard-tools diff --captures out/baseline out/candidate --partial
+
+Exit status: 0 nothing differs over the observed callsites, 1 differences, 2 usage, 3 an operation
+failed or was interrupted. A result is neither a proof of numerical equivalence nor a finding of a
+root cause.
+"""
+
+
+@dataclass(frozen=True)
+class DiffCommand:
+    """Compares two checkouts, or two existing captures."""
+
+    help: str = "run two checkouts and print the first diverging line"
+    description: str = _DESCRIPTION
+    takes_workload_arguments: bool = True
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options; how they go together is checked by ``options``."""
+        parser.usage = _USAGE
+        sides = parser.add_argument_group("what is compared")
+        sides.add_argument(
+            "--baseline", type=Path, metavar="DIR", help="checkout taken as reference"
+        )
+        sides.add_argument("--candidate", type=Path, metavar="DIR", help="checkout in question")
+        sides.add_argument(
+            "--captures",
+            type=Path,
+            nargs=2,
+            metavar=("A", "B"),
+            help="compare two existing trace outputs, baseline first; runs nothing",
+        )
+        sides.add_argument(
+            "--partial",
+            action="store_true",
+            help="with --captures: accept incomplete captures and compare their common beginning",
+        )
+        run = parser.add_argument_group("how it is run")
+        run.add_argument(
+            "--script", metavar="FILE", help="program, relative to each checkout (train.py)"
+        )
+        run.add_argument(
+            "--launcher",
+            metavar="CMD",
+            help="program that starts a Python entry point, one quoted argument (this interpreter; "
+            "with --nproc its torchrun)",
+        )
+        run.add_argument(
+            "--nproc", type=_positive_integer, metavar="N", help="number of ranks, all on this node"
+        )
+        run.add_argument(
+            "--env",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="environment variable for the workload; can be repeated",
+        )
+        run.add_argument(
+            "--timeout",
+            type=_positive_seconds,
+            default=1800.0,
+            metavar="SECONDS",
+            help="time limit of each of the four runs (1800)",
+        )
+        results = parser.add_argument_group("results")
+        results.add_argument(
+            "--output",
+            type=Path,
+            metavar="DIR",
+            help="directory to make for captures and reports, outside both checkouts "
+            "(./opguard-diff-<time>)",
+        )
+        results.add_argument(
+            "--local-root",
+            type=Path,
+            metavar="DIR",
+            help="staging on a local disk (a temporary directory, removed after success)",
+        )
+        results.add_argument(
+            "--json", action="store_true", help="print the result as one JSON document"
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Compare and print; returns the exit status."""
+        from opguard.tools.commands.errors import StepFailedError
+        from opguard.tools.commands.options import UsageError, parse_options
+        from opguard.tools.launch.interruption import Interruption
+        from opguard.tools.protocol.envelope import as_opguard_error, reserved_stdout
+
+        try:
+            options = parse_options(arguments)
+        except UsageError as error:
+            arguments.parser.error(str(error))
+        with reserved_stdout() as write:
+            try:
+                with Interruption() as interruption:
+                    document = _compare(options, interruption)
+            except StepFailedError as error:
+                failure = (error.error_type, f"{error.step}: {error.message}")
+            except (Exception, KeyboardInterrupt) as error:
+                known = as_opguard_error(error)
+                failure = (known.error_type, known.message)
+            else:
+                write(_render(document, as_json=arguments.json))
+                return EXIT_FINDINGS if document["origins"] else EXIT_CLEAN
+            kind, message = failure
+            print(f"opguard diff failed, {kind}: {message}", file=sys.stderr)
+            print(f"What there is so far: {options.output}", file=sys.stderr)
+            if arguments.json:
+                write(_encode({"schema": _SCHEMA, "error": {"type": kind, "message": message}}))
+            return EXIT_FAILED
+
+
+def _compare(
+    options: CheckoutOptions | CaptureOptions, interruption: Interruption
+) -> dict[str, Any]:
+    from opguard.tools.commands.options import CheckoutOptions
+
+    if isinstance(options, CheckoutOptions):
+        return _compare_checkouts(options, interruption)
+    from opguard.tools.actions.comparing import CaptureSource, compare_sources
+
+    return compare_sources(
+        CaptureSource.open(options.baseline, partial=options.partial),
+        CaptureSource.open(options.candidate, partial=options.partial),
+        output=options.output,
+    ).document
+
+
+def _compare_checkouts(options: CheckoutOptions, interruption: Interruption) -> dict[str, Any]:
+    from opguard.tools.commands.display import Display
+    from opguard.tools.commands.steps import StepRunner
+    from opguard.tools.commands.workflow import STEPS, Workflow
+    from opguard.tools.launch.paths import OperationPaths, make_directories
+
+    display = Display(STEPS)
+    display.note(
+        "source files of the checkouts are instrumented in place while they are traced, and put "
+        f"back; output: {options.output}"
+    )
+    make_directories(OperationPaths(options.output))
+    temporary = options.local_root is None
+    local_root = options.local_root or Path(tempfile.mkdtemp(prefix="opguard-")).resolve()
+    steps = StepRunner(options.output / "steps", display, interruption)
+    result = Workflow(steps, options.output, local_root, options.workload).run(options.checkouts)
+    if temporary:
+        shutil.rmtree(local_root, ignore_errors=True)
+    document: dict[str, Any] = json.loads(Path(result.summary_json).read_bytes())
+    return document
+
+
+def _render(document: dict[str, Any], *, as_json: bool) -> bytes:
+    if as_json:
+        return _encode(document)
+    from opguard.tools.report import render_text
+
+    return render_text(document).rstrip("\n").encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _encode(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, allow_nan=False).encode("ascii") + b"\n"
+
+
+def _positive_integer(text: str) -> int:
+    """A whole number of at least 1; argparse takes its error's text from this function's name."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return value
+
+
+def _positive_seconds(text: str) -> float:
+    value = float(text)
+    # The upper end keeps out infinity and NaN too: a year is no time limit.
+    if not 0 < value < 31_536_000:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return value

@@ -1,0 +1,164 @@
+"""The options of ``diff``, checked: what is wrong is a usage error, before anything is started."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from opguard.tools.commands.workflow import WorkloadOptions, default_launcher
+from opguard.tools.launch.paths import check_paths, is_within, resolve
+from opguard.tools.protocol.errors import OpGuardError
+
+
+class UsageError(Exception):
+    """The options cannot be obeyed; the message names the one at fault."""
+
+
+@dataclass(frozen=True)
+class CheckoutOptions:
+    """``diff --baseline DIR --candidate DIR``.
+
+    Attributes:
+        checkouts: ``baseline`` and ``candidate``, resolved.
+        workload: What both sides have in common.
+        output: Directory to make.
+        local_root: Staging directory; None for a temporary one.
+    """
+
+    checkouts: dict[str, Path]
+    workload: WorkloadOptions
+    output: Path
+    local_root: Path | None
+
+
+@dataclass(frozen=True)
+class CaptureOptions:
+    """``diff --captures A B``.
+
+    Attributes:
+        baseline: Output directory of a trace.
+        candidate: Output directory of another trace.
+        partial: Accept captures that are incomplete.
+        output: Directory to make.
+    """
+
+    baseline: Path
+    candidate: Path
+    partial: bool
+    output: Path
+
+
+def parse_options(arguments: argparse.Namespace) -> CheckoutOptions | CaptureOptions:
+    """Check the parsed command line.
+
+    Raises:
+        UsageError: Options are missing, contradict each other, or name what is not there.
+    """
+    if arguments.captures is not None:
+        return _capture_options(arguments)
+    return _checkout_options(arguments)
+
+
+def _capture_options(arguments: argparse.Namespace) -> CaptureOptions:
+    for option in ("baseline", "candidate", "script", "launcher", "nproc", "env", "local_root"):
+        if getattr(arguments, option) not in (None, []):
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} runs a workload, --captures does not: leave one out")
+    if arguments.workload_arguments:
+        raise UsageError("--captures runs no workload, so it takes no arguments after --")
+    sides = [_trace_output(folder) for folder in arguments.captures]
+    output = _output(arguments.output, sides)
+    return CaptureOptions(sides[0], sides[1], arguments.partial, output)
+
+
+def _trace_output(folder: Path) -> Path:
+    """The trace output that a folder is, or holds as ``trace`` (one side of a ``diff`` output)."""
+    for candidate in (folder, folder / "trace"):
+        if (candidate / "plan.json").is_file() and (candidate / "worker-request.json").is_file():
+            return resolve(str(candidate))
+    raise UsageError(
+        f"--captures: {folder} is not the output of a trace (it has no plan.json and no "
+        "worker-request.json)"
+    )
+
+
+def _checkout_options(arguments: argparse.Namespace) -> CheckoutOptions:
+    if arguments.partial:
+        raise UsageError("--partial goes with --captures")
+    for option in ("baseline", "candidate"):
+        if getattr(arguments, option) is None:
+            raise UsageError(f"--{option} is needed (or --captures A B)")
+    checkouts: dict[str, Path] = {}
+    script = arguments.script if arguments.script is not None else "train.py"
+    for option in ("baseline", "candidate"):
+        folder = resolve(str(getattr(arguments, option)))
+        if not folder.is_dir():
+            raise UsageError(f"--{option}: {folder} is not a directory")
+        if not (folder / script).is_file():
+            raise UsageError(f"--script: there is no {folder / script}")
+        checkouts[option] = folder
+    output = _output(arguments.output, list(checkouts.values()))
+    local_root = None if arguments.local_root is None else resolve(str(arguments.local_root))
+    for checkout in checkouts.values():
+        try:
+            check_paths(
+                str(output),
+                checkout=str(checkout),
+                local_root=None if local_root is None else str(local_root),
+            )
+        except OpGuardError as error:
+            raise UsageError(error.message) from error
+    return CheckoutOptions(checkouts, _workload(arguments, script), output, local_root)
+
+
+def _workload(arguments: argparse.Namespace, script: str) -> WorkloadOptions:
+    ranks: int | None = arguments.nproc
+    launcher = default_launcher(ranks)
+    if arguments.launcher is not None:
+        try:
+            launcher = shlex.split(arguments.launcher)
+        except ValueError as error:
+            raise UsageError(f"--launcher: {error}") from error
+        if not launcher:
+            raise UsageError("--launcher is empty")
+    return WorkloadOptions(
+        script=script,
+        launcher=launcher,
+        arguments=arguments.workload_arguments,
+        environment=_environment(arguments.env),
+        ranks=1 if ranks is None else ranks,
+        timeout_seconds=arguments.timeout,
+    )
+
+
+def _environment(assignments: Iterable[str]) -> dict[str, str]:
+    environment: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--env: {assignment!r} is not NAME=VALUE")
+        environment[name] = value
+    return environment
+
+
+def _output(given: Path | None, apart_from: list[Path]) -> Path:
+    """The directory to make: as given, or a new one beside the checkouts or in the current one."""
+    if given is not None:
+        if os.path.lexists(given):
+            raise UsageError(f"--output: {given} exists already; choose a new directory")
+        return resolve(str(given))
+    parent = Path.cwd().resolve()
+    while inside := [folder for folder in apart_from if is_within(parent, folder)]:
+        parent = inside[0].parent
+    stem = time.strftime("opguard-diff-%Y%m%dT%H%M%S")
+    output = parent / stem
+    attempt = 1
+    while os.path.lexists(output):
+        attempt += 1
+        output = parent / f"{stem}-{attempt}"
+    return output

@@ -1,0 +1,156 @@
+"""The steps of ``diff`` on two checkouts, from discovery to the report."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opguard.tools.commands.steps import StepRunner
+from opguard.tools.protocol.models import (
+    PROTOCOL_VERSION,
+    CompareRequest,
+    CompareResult,
+    Counterpart,
+    DiscoverRequest,
+    DiscoverResult,
+    PrepareRequest,
+    PrepareResult,
+    TraceRequest,
+    TraceResult,
+    Workload,
+)
+
+STEPS = 7
+"""Discover, prepare and trace on both sides, and the comparison."""
+
+
+@dataclass(frozen=True)
+class WorkloadOptions:
+    """What both sides have in common.
+
+    Attributes:
+        script: Program, relative to each checkout.
+        launcher: Argument vector of the launcher.
+        arguments: Arguments of the script.
+        environment: Variables added for the workload.
+        ranks: Number of ranks that the launcher starts.
+        timeout_seconds: Time limit of each run.
+    """
+
+    script: str
+    launcher: list[str]
+    arguments: list[str]
+    environment: dict[str, str]
+    ranks: int
+    timeout_seconds: float
+
+    def workload(self, checkout: Path) -> Workload:
+        """The workload of one side."""
+        return Workload(
+            cwd=str(checkout),
+            launcher=self.launcher,
+            script=self.script,
+            args=self.arguments,
+            env=self.environment,
+            ranks=list(range(self.ranks)),
+        )
+
+
+def default_launcher(ranks: int | None) -> list[str]:
+    """This interpreter, or torchrun in it when a number of ranks is asked for."""
+    if ranks is None:
+        return [sys.executable]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={ranks}",
+    ]
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """Runs all steps; nothing is kept in memory between them but their results.
+
+    Attributes:
+        steps: Runs one step.
+        output: Directory of the whole comparison; exists.
+        local_root: Staging directory.
+        options: What both sides have in common.
+    """
+
+    steps: StepRunner
+    output: Path
+    local_root: Path
+    options: WorkloadOptions
+
+    def run(self, checkouts: dict[str, Path]) -> CompareResult:
+        """Compare two checkouts.
+
+        Args:
+            checkouts: ``baseline`` and ``candidate``, resolved; may be the same directory.
+
+        Raises:
+            StepFailedError: A step reported an error.
+            StepEndedError: A step's process was killed.
+            InterruptedOperationError: A signal arrived; everything is restored.
+        """
+        workloads = {side: self.options.workload(path) for side, path in checkouts.items()}
+        for side in checkouts:
+            (self.output / side).mkdir()
+        discoveries = {side: self._discover(side, workloads[side]) for side in checkouts}
+        plans = {
+            side: self._prepare(side, other, workloads, discoveries)
+            for side, other in (("baseline", "candidate"), ("candidate", "baseline"))
+        }
+        traces = {side: self._trace(side, workloads[side], plans[side]) for side in checkouts}
+        return self._compare(traces["baseline"], traces["candidate"])
+
+    def _common(self, side: str, action: str) -> dict[str, Any]:
+        return {
+            "protocol_version": PROTOCOL_VERSION,
+            "output": str(self.output / side / action),
+        }
+
+    def _launch(self, side: str, action: str) -> dict[str, Any]:
+        return {
+            **self._common(side, action),
+            "local_root": str(self.local_root),
+            "timeout_seconds": self.options.timeout_seconds,
+        }
+
+    def _discover(self, side: str, workload: Workload) -> DiscoverResult:
+        request = DiscoverRequest(**self._launch(side, "discover"), workload=workload)
+        return self.steps.run(f"{side}-discover", "discover", request, DiscoverResult)
+
+    def _prepare(
+        self,
+        side: str,
+        other: str,
+        workloads: dict[str, Workload],
+        discoveries: dict[str, DiscoverResult],
+    ) -> PrepareResult:
+        request = PrepareRequest(
+            **self._common(side, "prepare"),
+            workload=workloads[side],
+            discovery=discoveries[side],
+            counterpart=Counterpart(workload=workloads[other], discovery=discoveries[other]),
+        )
+        return self.steps.run(f"{side}-prepare", "prepare", request, PrepareResult)
+
+    def _trace(self, side: str, workload: Workload, plan: PrepareResult) -> TraceResult:
+        request = TraceRequest(**self._launch(side, "trace"), workload=workload, plan=plan)
+        return self.steps.run(f"{side}-trace", "trace", request, TraceResult)
+
+    def _compare(self, baseline: TraceResult, candidate: TraceResult) -> CompareResult:
+        request = CompareRequest(
+            protocol_version=PROTOCOL_VERSION,
+            output=str(self.output / "compare"),
+            baseline=baseline,
+            candidate=candidate,
+            ranks=list(range(self.options.ranks)),
+        )
+        return self.steps.run("compare", "compare", request, CompareResult)

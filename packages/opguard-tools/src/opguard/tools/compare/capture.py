@@ -1,0 +1,242 @@
+"""One side of a comparison: callsites, original sources and the tables of each rank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from opguard.tools.compare.errors import CaptureReadError
+
+CALLS_SCHEMA: Final = {
+    "call": pl.UInt64,
+    "parent": pl.UInt64,
+    "site": pl.UInt32,
+    "step": pl.Int64,
+    "phase": pl.UInt8,
+    "thread": pl.UInt32,
+    "flags": pl.UInt32,
+    "callee": pl.String,
+    "tick_begin": pl.UInt64,
+    "time_begin_ns": pl.UInt64,
+    "tick_end": pl.UInt64,
+    "time_end_ns": pl.UInt64,
+    "status": pl.UInt8,
+    "error": pl.String,
+}
+"""Columns of ``calls.parquet``; a call that never ended has nulls in the last four."""
+
+TENSORS_SCHEMA: Final = {
+    "call": pl.UInt64,
+    "tick": pl.UInt64,
+    "role": pl.UInt8,
+    "slot": pl.String,
+    "dtype": pl.String,
+    "shape": pl.List(pl.Int64),
+    "strides": pl.List(pl.Int64),
+    "device": pl.String,
+    "kind": pl.String,
+    "logical_nbytes": pl.UInt64,
+    "xor_sig": pl.List(pl.UInt32),
+    "mix_sig": pl.List(pl.UInt32),
+    "note": pl.String,
+}
+"""Columns of ``tensors.parquet``."""
+
+VALUES_SCHEMA: Final = {
+    "call": pl.UInt64,
+    "tick": pl.UInt64,
+    "role": pl.UInt8,
+    "slot": pl.String,
+    "value": pl.String,
+}
+"""Columns of ``values.parquet``."""
+
+MARKS_SCHEMA: Final = {
+    "tick": pl.UInt64,
+    "time_ns": pl.UInt64,
+    "kind": pl.UInt8,
+    "step": pl.Int64,
+    "name": pl.String,
+    "value": pl.String,
+}
+"""Columns of ``marks.parquet``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callsite:
+    """A callsite of the plan, as far as the comparison needs it.
+
+    Lines are 1-based and columns UTF-8 byte offsets, as in ``ast``.
+
+    Attributes:
+        id: Index used by the records' ``site`` column.
+        statement: ``(line, col)`` of the enclosing statement (of a compound one, its header).
+        ordinal: Position among the expressions of the statement that could be callsites.
+        operators: Operators that discovery saw run under this callsite.
+    """
+
+    id: int
+    file: str
+    line: int
+    end_line: int
+    col: int
+    end_col: int
+    qualname: str
+    kind: str
+    callee: str
+    text: str
+    statement: tuple[int, int]
+    ordinal: int
+    depth: str = "call"
+    operators: tuple[str, ...] = ()
+
+    @classmethod
+    def from_plan(cls, site: Mapping[str, Any]) -> Callsite:
+        """Read one entry of the plan's ``sites``."""
+        line, col = site["statement"]
+        names = ("id", "file", "line", "end_line", "col", "end_col", "qualname", "kind", "callee")
+        return cls(
+            **{name: site[name] for name in names},
+            text=site["text"],
+            statement=(line, col),
+            ordinal=site["ordinal"],
+            depth=site.get("depth", "call"),
+            operators=tuple(site.get("operators", ())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RankTables:
+    """The materialised tables of one rank.
+
+    Attributes:
+        incomplete: Why the capture of this rank ends early, or None when it is whole.
+    """
+
+    calls: pl.DataFrame
+    tensors: pl.DataFrame
+    values: pl.DataFrame
+    marks: pl.DataFrame
+    incomplete: str | None = None
+
+    @classmethod
+    def read(cls, directory: Path, incomplete: str | None = None) -> RankTables:
+        """Read ``calls``, ``tensors``, ``values`` and ``marks`` of one rank.
+
+        Raises:
+            CaptureReadError: A table is missing or lacks a column.
+        """
+        return cls(
+            _read_table(directory / "calls.parquet", CALLS_SCHEMA),
+            _read_table(directory / "tensors.parquet", TENSORS_SCHEMA),
+            _read_table(directory / "values.parquet", VALUES_SCHEMA),
+            _read_table(directory / "marks.parquet", MARKS_SCHEMA),
+            incomplete,
+        )
+
+
+@dataclass(frozen=True)
+class CaptureView:
+    """One trace, opened for comparison.
+
+    Attributes:
+        sites: Callsites by id.
+        sources: Original content of every planned file, by path in the checkout.
+        ranks: Per rank, its tables or the folder that holds them (read on demand).
+        incomplete: Per rank, why its capture ends early; ranks that are whole are absent.
+        receipts: Completion receipts by rank, as far as they exist.
+    """
+
+    sites: Mapping[int, Callsite]
+    sources: Mapping[str, bytes]
+    ranks: Mapping[int, RankTables | Path]
+    incomplete: Mapping[int, str] = field(default_factory=dict)
+    receipts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def open(
+        cls, trace_output: Path, tables: Path, incomplete: Mapping[int, str] | None = None
+    ) -> CaptureView:
+        """Open the output folder of ``trace`` and the tables materialised from it.
+
+        Args:
+            trace_output: Folder with ``plan.json``, ``sources/`` and ``capture/``.
+            tables: Folder with one ``rank-<r>/`` of Parquet tables per rank.
+            incomplete: Per rank, why only a prefix of its capture could be materialised.
+
+        Raises:
+            CaptureReadError: Plan, a source or a table is missing or unreadable.
+        """
+        plan = _read_json(trace_output / "plan.json")
+        sites = {site["id"]: Callsite.from_plan(site) for site in plan["sites"]}
+        sources: dict[str, bytes] = {}
+        for entry in plan["files"]:
+            source = trace_output / "sources" / entry["path"]
+            try:
+                sources[entry["path"]] = source.read_bytes()
+            except OSError as error:
+                raise CaptureReadError(
+                    f"cannot read {source}, the original of a planned file: {error}; "
+                    "trace this side again",
+                    path=str(source),
+                ) from error
+        ranks: dict[int, RankTables | Path] = {
+            int(folder.name.removeprefix("rank-")): folder
+            for folder in sorted(tables.glob("rank-*"))
+        }
+        receipts = _read_receipts(trace_output / "capture" / "receipts", ranks)
+        return cls(sites, sources, ranks, dict(incomplete or {}), receipts)
+
+    def tables(self, rank: int) -> RankTables:
+        """The tables of one rank.
+
+        Raises:
+            CaptureReadError: This capture has no such rank, or its tables cannot be read.
+        """
+        found = self.ranks.get(rank)
+        if found is None:
+            raise CaptureReadError(
+                f"rank {rank} is not in this capture (it has {sorted(self.ranks)}); "
+                "compare only ranks that both sides recorded",
+                rank=rank,
+            )
+        if isinstance(found, RankTables):
+            return found
+        return RankTables.read(found, self.incomplete.get(rank))
+
+
+def _read_table(path: Path, schema: Mapping[str, Any]) -> pl.DataFrame:
+    try:
+        table = pl.read_parquet(path)
+        return table.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise CaptureReadError(
+            f"cannot read table {path}: {error}; materialise the capture again", path=str(path)
+        ) from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CaptureReadError(
+            f"cannot read {path}: {error}; give the output folder of a trace", path=str(path)
+        ) from error
+    return document
+
+
+def _read_receipts(directory: Path, ranks: Sequence[int] | Mapping[int, Any]) -> dict[int, Any]:
+    """Receipts are facts for the report; a partial capture has none for some ranks."""
+    import xorsig
+
+    receipts: dict[int, Any] = {}
+    for rank in ranks:
+        path = directory / f"rank-{rank}.receipt"
+        if path.is_file():
+            receipts[rank] = json.loads(xorsig.read_receipt(str(path)))
+    return receipts

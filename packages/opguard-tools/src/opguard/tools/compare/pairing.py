@@ -1,0 +1,237 @@
+"""Pairing of calls: as a tree, by sequence alignment of callsite keys under each paired parent.
+
+Never by a global counter: one call per step that exists on one side only would shift everything
+after it. Children of a paired call are aligned per thread, phase and step; a step number is a
+label and a tie-break, so where the labels themselves have drifted apart (an extra optimizer step
+on one side) the children are aligned without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from opguard.tools.compare.keys import CallsiteKeys, PairingBasis
+from opguard.tools.compare.records import Call, CallFlag, RankRecords
+from opguard.tools.compare.relations import RelationSource
+from opguard.tools.compare.sequence import align_sequences
+
+MAX_LIFT_LEVELS = 2
+"""How many wrapping calls on one side are looked through to find corresponding calls."""
+
+_UNKNOWN_BASIS = PairingBasis(
+    RelationSource.INFERRED, "callsite is not in the plan; paired by the callee's name"
+)
+
+
+@dataclass(slots=True, eq=False)
+class CallPair:
+    """A call of the baseline and the call of the candidate that corresponds to it."""
+
+    baseline: Call
+    candidate: Call
+    source: RelationSource
+    reason: str
+
+
+@dataclass(slots=True)
+class Pairing:
+    """Result of pairing one rank.
+
+    Attributes:
+        pairs: In the baseline's execution order.
+        unpaired_baseline: Calls of the baseline without counterpart, in execution order.
+        unpaired_candidate: The same for the candidate.
+        of_baseline: Pair by the baseline call's id.
+        of_candidate: Pair by the candidate call's id.
+    """
+
+    pairs: list[CallPair] = field(default_factory=list)
+    unpaired_baseline: list[Call] = field(default_factory=list)
+    unpaired_candidate: list[Call] = field(default_factory=list)
+    of_baseline: dict[int, CallPair] = field(default_factory=dict)
+    of_candidate: dict[int, CallPair] = field(default_factory=dict)
+
+
+def pair_calls(baseline: RankRecords, candidate: RankRecords, keys: CallsiteKeys) -> Pairing:
+    """Pair the calls of one rank.
+
+    A call below an unpaired call has no place on the other side and is unpaired too, unless
+    ``_lift`` finds that the unpaired call only wraps what the other side runs directly.
+    """
+    return _Pairer(baseline, candidate, keys).run()
+
+
+class _Pairer:
+    """State of one pairing: keys of all calls, and the pairs found so far."""
+
+    def __init__(
+        self, baseline: RankRecords, candidate: RankRecords, keys: CallsiteKeys
+    ) -> None:
+        self._roots = (baseline.roots, candidate.roots)
+        self._keys = keys
+        self._key_baseline = [keys.call_key(call, keys.baseline) for call in baseline.calls]
+        self._key_candidate = [keys.call_key(call, keys.candidate) for call in candidate.calls]
+        self._result = Pairing()
+
+    def run(self) -> Pairing:
+        pending: list[tuple[Sequence[Call], Sequence[Call]]] = [self._roots]
+        while pending:
+            baseline, candidate = pending.pop()
+            if not baseline and not candidate:
+                continue
+            matches = self._align(baseline, candidate)
+            left, right = _remaining(matches, baseline, candidate)
+            lifted = self._lift(left, right) if left or right else []
+            for x, y in matches:
+                self._add(x, y, lifted=False)
+                pending.append((x.children, y.children))
+            for x, y in lifted:
+                self._add(x, y, lifted=True)
+                pending.append((x.children, y.children))
+            self._unpair(left, right, lifted)
+        result = self._result
+        result.pairs.sort(key=lambda pair: pair.baseline.begin)
+        result.unpaired_baseline.sort(key=lambda call: call.begin)
+        result.unpaired_candidate.sort(key=lambda call: call.begin)
+        return result
+
+    def _align(
+        self, baseline: Sequence[Call], candidate: Sequence[Call]
+    ) -> list[tuple[Call, Call]]:
+        """Align siblings by step; without the step labels when that pairs more of them."""
+        by_step = self._align_segments(
+            baseline, candidate, lambda call: (call.thread, call.phase, call.step)
+        )
+        if len(by_step) == min(len(baseline), len(candidate)):
+            return by_step
+        unlabelled = self._align_segments(
+            baseline, candidate, lambda call: (call.thread, call.phase)
+        )
+        return unlabelled if len(unlabelled) > len(by_step) else by_step
+
+    def _align_segments(
+        self,
+        baseline: Sequence[Call],
+        candidate: Sequence[Call],
+        segment: Callable[[Call], tuple[int, ...]],
+    ) -> list[tuple[Call, Call]]:
+        sides: tuple[dict[tuple[int, ...], list[Call]], dict[tuple[int, ...], list[Call]]]
+        sides = ({}, {})
+        for side, calls in zip(sides, (baseline, candidate), strict=True):
+            for call in calls:
+                side.setdefault(segment(call), []).append(call)
+        matches: list[tuple[Call, Call]] = []
+        for label, left in sides[0].items():
+            right = sides[1].get(label)
+            if right:
+                indexes = align_sequences(
+                    [self._key_baseline[call.index] for call in left],
+                    [self._key_candidate[call.index] for call in right],
+                )
+                matches += [(left[i], right[j]) for i, j in indexes]
+        return matches
+
+    def _lift(
+        self, left: Sequence[Call], right: Sequence[Call]
+    ) -> list[tuple[Call, Call]]:
+        """Look through unpaired calls that only wrap what the other side runs directly.
+
+        A training loop moved into a function puts every call one level deeper on one side, a
+        renamed entry point hides everything below it. Leftover siblings, or the calls inside
+        them, are aligned with the calls inside the other side's leftovers. Calls of a shared
+        helper could match by chance, so the values decide: the first matched call that takes
+        tensors must take equal ones, else nothing is lifted.
+        """
+        levels_left = list(_levels(left))
+        levels_right = list(_levels(right))
+        best: list[tuple[Call, Call]] = []
+        for x, y in product(levels_left, levels_right):
+            if x is levels_left[0] and y is levels_right[0]:
+                continue
+            if self._share_keys(x, y):
+                matches = self._align(x, y)
+                if len(matches) > len(best) and _enter_with_equal_values(matches):
+                    best = matches
+        return best
+
+    def _share_keys(self, left: Sequence[Call], right: Sequence[Call]) -> bool:
+        known = {self._key_baseline[call.index] for call in left}
+        return any(self._key_candidate[call.index] in known for call in right)
+
+    def _add(self, baseline: Call, candidate: Call, *, lifted: bool) -> None:
+        key = self._key_baseline[baseline.index]
+        basis = self._keys.basis.get(key, _UNKNOWN_BASIS)
+        if key not in self._keys.basis and baseline.flags & candidate.flags & CallFlag.OPERATOR:
+            basis = _operator_basis(baseline, candidate)
+        source, reason = basis.source, basis.reason
+        if lifted:
+            source = RelationSource.INFERRED
+            reason += "; one side runs it inside a call that the other side does not have"
+        elif baseline.step != candidate.step:
+            source = RelationSource.INFERRED
+            reason += f"; step {baseline.step} against {candidate.step}"
+        pair = CallPair(baseline, candidate, source, reason)
+        self._result.pairs.append(pair)
+        self._result.of_baseline[baseline.id] = pair
+        self._result.of_candidate[candidate.id] = pair
+
+    def _unpair(
+        self, left: Sequence[Call], right: Sequence[Call], lifted: Sequence[tuple[Call, Call]]
+    ) -> None:
+        """Record leftovers and everything below them, save the subtrees that were lifted out."""
+        baseline_lifted = {x.id for x, _ in lifted}
+        candidate_lifted = {y.id for _, y in lifted}
+        for calls, excluded, unpaired in (
+            (left, baseline_lifted, self._result.unpaired_baseline),
+            (right, candidate_lifted, self._result.unpaired_candidate),
+        ):
+            stack = list(calls)
+            while stack:
+                call = stack.pop()
+                if call.id not in excluded:
+                    unpaired.append(call)
+                    stack.extend(call.children)
+
+
+def _remaining(
+    matches: Sequence[tuple[Call, Call]], baseline: Sequence[Call], candidate: Sequence[Call]
+) -> tuple[list[Call], list[Call]]:
+    left = {x.id for x, _ in matches}
+    right = {y.id for _, y in matches}
+    return (
+        [call for call in baseline if call.id not in left],
+        [call for call in candidate if call.id not in right],
+    )
+
+
+def _enter_with_equal_values(matches: Sequence[tuple[Call, Call]]) -> bool:
+    """Whether the first matched calls that take tensors take the same ones."""
+    for x, y in matches:
+        if x.inputs or y.inputs:
+            return x.inputs == y.inputs
+    return False
+
+
+def _levels(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    """The calls themselves, then what they run one level deeper, and so on."""
+    for _ in range(MAX_LIFT_LEVELS + 1):
+        if not calls:
+            return
+        yield calls
+        calls = [child for call in calls for child in call.children]
+
+
+def _operator_basis(baseline: Call, candidate: Call) -> PairingBasis:
+    """Operator-level records are exact when the library's file and line agree as well."""
+    left, right = baseline.callee.partition("@")[2], candidate.callee.partition("@")[2]
+    if _below_site_packages(left) == _below_site_packages(right):
+        return PairingBasis(RelationSource.EXACT, "same operator at the same place of the library")
+    return PairingBasis(
+        RelationSource.INFERRED, f"same operator, other place of the library: {left} against {right}"
+    )
+
+
+def _below_site_packages(location: str) -> str:
+    return location.rpartition("site-packages/")[2]

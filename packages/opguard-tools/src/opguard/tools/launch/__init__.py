@@ -1,0 +1,1 @@
+"""Starting a workload, watching over it, and judging what it left behind."""

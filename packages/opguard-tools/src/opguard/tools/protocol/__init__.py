@@ -1,0 +1,1 @@
+"""Automation protocol: models, envelope, errors and the reading of requests."""

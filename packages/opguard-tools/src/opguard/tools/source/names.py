@@ -1,0 +1,87 @@
+"""What dotted names in a module refer to, through its imports.
+
+Only as much as is needed to recognise a decorator or a builtin under any spelling:
+``from torch.jit import script as s`` makes ``s`` mean ``torch.jit.script``.
+"""
+
+from __future__ import annotations
+
+import ast
+
+FRAME_BUILTINS = frozenset(
+    {"super", "locals", "globals", "vars", "dir", "eval", "exec", "breakpoint"}
+)
+"""Builtins that look at the frame that calls them."""
+
+_FRAME_FUNCTIONS = frozenset({"_getframe", "_getframemodulename", "_current_frames"})
+_INSPECT_FUNCTIONS = frozenset({"currentframe", "stack", "trace", "getouterframes"})
+
+_COMPILERS = frozenset({"jit", "njit", "script", "script_method", "script_if_tracing", "autotune"})
+_COMPILER_PACKAGES = frozenset({"torch", "triton", "numba", "jax"})
+
+
+def imported_names(tree: ast.Module) -> dict[str, str]:
+    """Full dotted name of every name that an import in the module binds."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                names[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return names
+
+
+def dotted(node: ast.expr, imports: dict[str, str]) -> tuple[str, bool] | None:
+    """A name or attribute chain as dotted text, and whether its root is an imported name.
+
+    None for any other expression.
+    """
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    root = imports.get(node.id)
+    parts.append(root or node.id)
+    return ".".join(reversed(parts)), root is not None
+
+
+def uses_caller_frame(callee: ast.expr, imports: dict[str, str]) -> bool:
+    """Whether a callee reads the frame that calls it, so that it must be called from there."""
+    if isinstance(callee, ast.Name) and callee.id in FRAME_BUILTINS:
+        return True
+    name = dotted(callee, imports)
+    if name is None:
+        return False
+    package, _, last = name[0].rpartition(".")
+    if last in _FRAME_FUNCTIONS:
+        return True
+    return last in _INSPECT_FUNCTIONS and package == "inspect"
+
+
+def source_compiler(node: ast.expr, imports: dict[str, str]) -> str | None:
+    """Name of the compiler that a decorator or wrapping call stands for, if it is one.
+
+    Such a compiler reads the function's source text or bytecode and knows nothing of a wrapper.
+    ``functools.partial(jit, …)`` counts as ``jit``.
+    """
+    if isinstance(node, ast.Call):
+        name = dotted(node.func, imports)
+        if name is not None and name[0].rpartition(".")[2] == "partial" and node.args:
+            return source_compiler(node.args[0], imports)
+        return source_compiler(node.func, imports)
+    resolved = dotted(node, imports)
+    if resolved is None:
+        return None
+    full, imported = resolved
+    package, _, last = full.rpartition(".")
+    if last not in _COMPILERS and not full.endswith("jit.export"):
+        return None
+    if imported:
+        return full if full.partition(".")[0] in _COMPILER_PACKAGES else None
+    known = last in ("jit", "njit") or not package or package.rpartition(".")[2] == "jit"
+    return full if known else None

@@ -1,0 +1,215 @@
+"""Runs a workload's script inside the process that the launcher started, and records it.
+
+Started as ``python -m opguard.tools.worker REQUEST SCRIPT *ARGS``, once per rank. The script runs
+as it would with ``python SCRIPT *ARGS``. Only the standard library and ``opguard.core`` are
+imported, and no signal handler is installed.
+
+Source:
+    protocol B2-B5.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.machinery
+import json
+import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+EXIT_REFUSED = 78
+"""Exit status when this rank cannot take part in the capture (``EX_CONFIG``)."""
+
+
+class _RankError(Exception):
+    """This rank cannot take part; ``kind`` is a stable identifier for the tool."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class _Ending:
+    """How the script ended, as far as it is known when the process exits."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.kind = "returned"
+        self.failure: BaseException | None = None
+
+
+def main(argv: list[str]) -> None:
+    """Record ``argv[2]`` as ``argv[1]`` asks for."""
+    if len(argv) < 3:
+        sys.stderr.write("usage: python -m opguard.tools.worker REQUEST SCRIPT [ARGS...]\n")
+        sys.exit(2)
+    request = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
+    ending = _Ending()
+    if request["action"] != "run":
+        try:
+            _set_up(request, ending)
+        except (_RankError, ValueError, OSError) as error:
+            _refuse(request, error)
+    run_script(argv[2], argv[3:], ending)
+
+
+def _set_up(request: dict[str, Any], ending: _Ending) -> None:
+    """Start recording and arrange for the receipt. Imports nothing that loads torch."""
+    try:
+        from opguard.core import _torch_import, determinism
+        from opguard.core.environment import identify_rank
+        from opguard.core.receipt import publish_receipt
+    except ImportError as error:
+        raise _RankError(
+            "capture_unavailable",
+            f"the workload's interpreter {sys.executable} cannot import opguard.core ({error}); "
+            "install opguard-core into the environment that the launcher starts",
+        ) from error
+    rank = identify_rank(os.environ)
+    expected = request["request"]["workload"]["ranks"]
+    if rank.rank not in expected:
+        raise _RankError(
+            "unexpected_rank",
+            f"rank {rank.rank} (from {rank.source}) is not among the expected ranks {expected}; "
+            "make workload.ranks the exact set of ranks that the launcher starts",
+        )
+    if request["deterministic"]:
+        determinism.prepare_environment()
+        _torch_import.when_torch_is_imported(determinism.apply)
+    capture = Path(request["capture"])
+    staging = Path(request["local_root"]) / f"staging-{request['capture_id']}-rank-{rank.rank}"
+    staging.mkdir(parents=True, exist_ok=True)
+    common: dict[str, Any] = {
+        "capture_id": request["capture_id"],
+        "rank": rank.rank,
+        "regions": request["regions"],
+    }
+    effects: tuple[str, ...] = ()
+    recording: Any
+    if request["action"] == "discover":
+        from opguard.core import discovery
+
+        effects = discovery.OBSERVER_EFFECTS
+        recording = discovery.Discovery(Path(request["checkout"]), capture, staging, **common)
+    else:
+        from opguard.core.session import Session
+
+        recording = Session(capture, staging, **common)
+    recording.start()
+    pid = os.getpid()
+
+    def finish() -> None:
+        if os.getpid() == pid:
+            publish_receipt(
+                recording,
+                action=request["action"],
+                rank=rank,
+                deterministic=request["deterministic"],
+                exit_status=ending.status,
+                exit_kind=ending.kind,
+                failure=ending.failure,
+                observer_effects=effects,
+            )
+
+    # Registered before any of the workload's code runs, so it runs after all of its handlers.
+    atexit.register(finish)
+    _flush_before_os_exit(finish, pid, ending)
+
+
+def _flush_before_os_exit(finish: Callable[[], None], pid: int, ending: _Ending) -> None:
+    """Publish the capture when the script leaves through ``os._exit``, which runs no handler."""
+    leave = os._exit
+
+    def _exit(status: int) -> NoReturn:
+        if os.getpid() == pid:
+            ending.status, ending.kind = status, "os_exit"
+            try:
+                finish()
+            except Exception as error:
+                sys.stderr.write(f"opguard: the capture could not be completed: {error}\n")
+        leave(status)
+
+    os._exit = _exit
+
+
+def run_script(script: str, args: list[str], ending: _Ending) -> None:
+    """Run ``script`` as ``__main__``, as the interpreter does for ``python SCRIPT ARGS``.
+
+    Raises:
+        SystemExit: The script called ``sys.exit``.
+        BaseException: The script failed; the traceback, without frames of this module, has been
+            printed already.
+    """
+    path = os.path.abspath(script)
+    sys.argv = [script, *args]
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+    module = types.ModuleType("__main__")
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    module.__dict__.update(
+        __builtins__=sys.modules["builtins"],
+        __cached__=None,
+        __file__=path,
+        __loader__=loader,
+        __package__=None,
+        __spec__=None,
+    )
+    # The module stays in sys.modules until the interpreter ends: late threads, pickling and exit
+    # handlers look their names up in it.
+    sys.modules["__main__"] = module
+    try:
+        try:
+            with open(path, "rb") as file:
+                source = file.read()
+        except OSError as error:
+            sys.stderr.write(f"{sys.executable}: can't open file {path!r}: {error}\n")
+            ending.status, ending.kind, ending.failure = 2, "exception", error
+            sys.exit(2)
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+    except SystemExit as error:
+        if ending.failure is None:
+            ending.kind, ending.status = "system_exit", _status_of(error)
+        raise
+    except BaseException as error:
+        ending.kind, ending.status, ending.failure = "exception", 1, error
+        _report(error)
+        raise
+
+
+def _status_of(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def _report(error: BaseException) -> None:
+    """Print the traceback as for a script of its own; silence the interpreter's second report."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_globals is globals():
+        frames = frames.tb_next
+    error.__traceback__ = frames
+    sys.excepthook(type(error), error, frames)
+    sys.excepthook = lambda *_: None
+
+
+def _refuse(request: dict[str, Any], error: Exception) -> NoReturn:
+    """Leave a note for the tool and end this rank."""
+    kind = error.kind if isinstance(error, _RankError) else "rank_failed"
+    if isinstance(error, FileExistsError):
+        kind = "duplicate_rank"
+    folder = Path(request["capture"]) / "errors"
+    folder.mkdir(parents=True, exist_ok=True)
+    rank = next(
+        (os.environ[name] for name in ("RANK", "SLURM_PROCID") if name in os.environ), "0"
+    )
+    note = {"type": kind, "message": str(error)}
+    (folder / f"rank-{rank}-{os.getpid()}.json").write_text(json.dumps(note), encoding="utf-8")
+    sys.stderr.write(f"opguard: {error}\n")
+    sys.exit(EXIT_REFUSED)
+
+
+if __name__ == "__main__":
+    main(sys.argv)
