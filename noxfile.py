@@ -27,10 +27,17 @@ TYPE_CHECKER = "mypy==2.4.1"
 EXAMPLE = ROOT / "examples" / "char_gpt"
 
 
-def build_wheels(session: nox.Session, destination: Path) -> list[str]:
+def wheel_folder(session: nox.Session) -> Path:
+    """The folder of the session's freshly built wheels."""
+    return session.cache_dir.resolve() / f"{session.name}-wheels"
+
+
+def build_wheels(session: nox.Session) -> list[str]:
     """Build the wheel of every distribution into a fresh folder and return their paths."""
+    destination = wheel_folder(session)
     shutil.rmtree(destination, ignore_errors=True)
     session.install("build[uv]>=1.2")
+    session.log("building the wheels; the first compilation of the Rust code takes minutes")
     for package in PACKAGES:
         session.run(
             *("python", "-m", "build", "--wheel", "--installer", "uv"),
@@ -49,8 +56,8 @@ def install_wheels(session: nox.Session, wheels: list[str], *others: str) -> Non
 @nox.session
 def demo(session: nox.Session) -> None:
     """Find the line at which the example's two trainings part."""
-    install_wheels(session, build_wheels(session, session.cache_dir / "demo-wheels"))
-    workspace = Path(session.create_tmp()) / "char_gpt"
+    install_wheels(session, build_wheels(session))
+    workspace = Path(session.create_tmp()).resolve() / "char_gpt"
     shutil.rmtree(workspace, ignore_errors=True)
     shutil.copytree(EXAMPLE, workspace)
     report = workspace / "report"
@@ -77,9 +84,8 @@ def tests(session: nox.Session) -> None:
 
     Arguments after `--` go to pytest; with any, the Rust tests are left out.
     """
-    wheels = session.cache_dir / "test-wheels"
-    install_wheels(session, build_wheels(session, wheels), *TEST_PACKAGES)
-    session.run("pytest", *session.posargs, env={"OPGUARD_WHEELS": str(wheels)})
+    install_wheels(session, build_wheels(session), *TEST_PACKAGES)
+    session.run("pytest", *session.posargs, env={"OPGUARD_WHEELS": str(wheel_folder(session))})
     if not session.posargs:
         session.notify("cargo_tests")
 
@@ -112,7 +118,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the type hints of the Python packages."""
-    wheels = build_wheels(session, session.cache_dir / "type-wheels")
+    wheels = build_wheels(session)
     install_wheels(session, wheels, TYPE_CHECKER, "types-PyYAML", *TEST_PACKAGES)
     for package in (CORE, TOOLS):
         session.run("mypy", str(package / "src"), *session.posargs)
@@ -125,12 +131,16 @@ def docs(session: nox.Session) -> None:
 
     `-- --write` writes the generated pages afresh.
     """
-    wheels = session.cache_dir / "docs-wheels"
-    install_wheels(session, build_wheels(session, wheels), *TEST_PACKAGES)
+    install_wheels(session, build_wheels(session), *TEST_PACKAGES)
     if "--write" in session.posargs:
         session.run("python", str(ROOT / "docs" / "generate_reference.py"))
     else:
-        session.run("pytest", "tests/docs", *session.posargs, env={"OPGUARD_WHEELS": str(wheels)})
+        session.run(
+            "pytest",
+            "tests/docs",
+            *session.posargs,
+            env={"OPGUARD_WHEELS": str(wheel_folder(session))},
+        )
 
 
 @nox.session(default=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,8 @@ def errors_page() -> str:
         "| type | meaning |",
         "|---|---|",
     ]
-    lines += [f"| `{name}` | {describe(error)} |" for name, error in error_catalogue().items()]
+    for name, error in error_catalogue().items():
+        lines.append(f"| `{name}` | {describe(error).replace('``', '`')} |")
     return "\n".join(lines) + "\n"
 
 
@@ -124,15 +126,24 @@ def cli_page() -> str:
     lines = ["# Command line", "", GENERATED, ""]
     lines += ["`opguard-tools` and `python -m opguard.tools` are the same program.", ""]
     for name, command in subparsers(cli.build_parser()).items():
-        lines += [f"## {name}", "", (command.description or "").strip(), ""]
+        lines += [f"## {name}", "", markdown(command.description or ""), ""]
         options = [action for action in command._actions if action.dest != "help"]
         if options:
             lines += ["| argument | meaning |", "|---|---|"]
             lines += [f"| {argument_text(action)} | {action.help} |" for action in options]
             lines.append("")
         if command.epilog:
-            lines += [command.epilog.strip(), ""]
+            lines += [markdown(command.epilog), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def markdown(text: str) -> str:
+    """A help text as Markdown: its indented lines become blocks of code."""
+    blocks = [
+        "\n".join(f"  {line}" if line.startswith("  ") else line for line in lines)
+        for _, lines in groupby(text.strip().splitlines(), key=lambda line: line.startswith("  "))
+    ]
+    return "\n\n".join(block.strip("\n") for block in blocks)
 
 
 def argument_text(action: argparse.Action) -> str:

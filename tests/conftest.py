@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from opguard_e2e import EXAMPLE, REPOSITORY, Checkout, Protocol, make_checkout
 
 

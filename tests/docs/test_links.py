@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from opguard_e2e import REPOSITORY
 
 PATTERNS = (

@@ -6,6 +6,7 @@ import importlib.util
 from types import ModuleType
 
 import pytest
+
 from opguard_e2e import REPOSITORY
 
 PAGES = ("cli.md", "errors.md", "protocol.md")

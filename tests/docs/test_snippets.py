@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from opguard_e2e import COMMAND_TIMEOUT_SECONDS, EXAMPLE, REPOSITORY, workload_environment
 
 PAGES = (
@@ -80,6 +81,6 @@ def test_every_page_with_blocks_to_run_is_listed() -> None:
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     readme = (REPOSITORY / "README.md").read_text()
-    commands = re.findall(r"^ {4}(python3 -m venv .* nox -s (?:demo|tests))$", readme, re.MULTILINE)
+    commands = re.findall(r"^ {4}(python3 -m venv .*/nox -s (?:demo|tests))$", readme, re.MULTILINE)
     assert [command.rpartition(" ")[2] for command in commands] == ["demo", "tests"]
     assert commands[1] in (REPOSITORY / ".ci" / "run").read_text()

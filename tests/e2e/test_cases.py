@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from opguard_e2e import make_checkout, run_diff
 
 CASES = (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from opguard_e2e import EXAMPLE, Checkout, make_checkout, run_diff, run_tool
 
 STEPS = "4"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from opguard_e2e import (
     COMMAND_TIMEOUT_SECONDS,
     Checkout,

@@ -9,6 +9,7 @@ import sys
 from typing import Any, NamedTuple
 
 import pytest
+
 from opguard_e2e import EXAMPLE, Protocol, make_checkout, workload_environment
 
 PROGRAM = '''\

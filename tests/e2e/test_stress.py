@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from opguard_e2e import COMMAND_TIMEOUT_SECONDS, workload_environment
 
 SCRIPTS = (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from opguard_e2e import EXAMPLE, Protocol, make_checkout
 
 

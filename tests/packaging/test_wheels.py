@@ -10,6 +10,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
+
 from opguard_e2e import REPOSITORY
 
 DISTRIBUTIONS = {"xorsig", "opguard_core", "opguard_tools"}

@@ -43,7 +43,6 @@ class MemoryWriter:
 
     def begin(
         self,
-        call: int,
         parent: int,
         site: int,
         step: int,
@@ -52,6 +51,7 @@ class MemoryWriter:
         flags: int,
         callee: int,
     ) -> int:
+        call = len(self.calls) + 1
         self.order.append(("begin", call))
         self.calls[call] = {
             "parent": parent,
@@ -61,7 +61,7 @@ class MemoryWriter:
             "flags": int(flags),
             "callee": self.names[callee],
         }
-        return len(self.order)
+        return call
 
     def end(self, call: int, status: int, flags: int, error: int) -> int:
         self.order.append(("end", call))

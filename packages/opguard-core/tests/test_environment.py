@@ -30,9 +30,7 @@ def test_rank_that_is_not_a_number_is_refused_with_its_variable() -> None:
 
 
 @pytest.mark.requirement("F5")
-@pytest.mark.parametrize(
-    ("text", "regions"), [(None, 4), ("0", 1), ("1", 1), ("4", 4), ("64", 64)]
-)
+@pytest.mark.parametrize(("text", "regions"), [(None, 4), ("0", 1), ("1", 1), ("4", 4), ("64", 64)])
 def test_regions_come_from_the_environment(text, regions) -> None:
     environment = {} if text is None else {"OPGUARD_XOR_REGIONAL": text}
     assert regions_from_environment(environment) == regions

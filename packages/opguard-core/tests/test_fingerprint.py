@@ -3,8 +3,8 @@ import struct
 
 import pytest
 import torch
-import xorsig
 
+import xorsig
 from opguard.core import _fallback, region_signatures, xor_signature, xor_signature_rows
 from opguard.core.fingerprint import signature_bytes
 
@@ -37,8 +37,10 @@ def unsigned(values: torch.Tensor) -> list[int]:
 
 
 def tensor_of(data: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(
-        0, dtype=torch.uint8
+    return (
+        torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        if data
+        else torch.empty(0, dtype=torch.uint8)
     )
 
 

@@ -35,9 +35,7 @@ def run(argv: list[str], cwd: Path, **kwargs) -> subprocess.CompletedProcess:
 def both(script: str, tmp_path: Path, request_file: Path, *args: str):
     (tmp_path / "script.py").write_text(script)
     plain = run(["script.py", *args], tmp_path)
-    worked = run(
-        ["-m", "opguard.tools.worker", str(request_file), "script.py", *args], tmp_path
-    )
+    worked = run(["-m", "opguard.tools.worker", str(request_file), "script.py", *args], tmp_path)
     return plain, worked
 
 

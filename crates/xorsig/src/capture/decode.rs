@@ -31,7 +31,7 @@ pub fn decode(file: &[u8]) -> Result<(Header, Records), String> {
         return Err("the payload's checksum is wrong".into());
     }
     let mut records = Records::default();
-    let mut end = (header.sections as usize).checked_mul(ENTRY_BYTES).unwrap_or(usize::MAX);
+    let mut end = (header.sections as usize).saturating_mul(ENTRY_BYTES);
     let table = payload.get(..end).ok_or("the section table is longer than the payload")?;
     let mut last = None;
     for entry in table.as_chunks::<ENTRY_BYTES>().0 {
@@ -44,7 +44,7 @@ pub fn decode(file: &[u8]) -> Result<(Header, Records), String> {
             return Err(format!("the {kind:?} section does not follow the one before it"));
         }
         let begin = end;
-        end = usize::try_from(entry.length).ok().and_then(|n| begin.checked_add(n)).unwrap_or(usize::MAX);
+        end = begin.saturating_add(usize::try_from(entry.length).unwrap_or(usize::MAX));
         let section = payload.get(begin..end).ok_or("a section ends outside the payload")?;
         let schema = kind.schema(header.regions);
         read_section(section, &schema, entry.rows)

@@ -4,6 +4,7 @@
 //! thread ([`encode`]) and publishes ([`publish`]); [`reader`] checks and decodes ([`decode`]).
 //! `docs/formats/batch.md` describes the bytes, `docs/formats/receipt.md` the receipts.
 
+pub mod append;
 pub mod decode;
 pub mod encode;
 pub mod error;
@@ -11,6 +12,7 @@ pub mod fork;
 pub mod header;
 pub mod intern;
 pub mod publish;
+mod queue;
 pub mod reader;
 pub mod receipt;
 pub mod records;

@@ -1,28 +1,23 @@
 //! The writer: threads append records, one native thread encodes and publishes.
 //!
-//! One mutex guards the current batch and the queue of cut batches. The publishing thread takes
-//! it only to fetch a batch, never while it encodes or writes, and never takes a lock of the
-//! caller's (the Python GIL). A full queue makes the appending thread wait; nothing is dropped.
+//! The publishing thread takes the shared lock only to fetch a batch, never while it encodes or
+//! writes, and never takes a lock of the caller's (the Python GIL). A full queue makes the
+//! appending thread wait; nothing is dropped.
 
-use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-use super::encode::{Identity, encode};
+use super::append::Appender;
+use super::batch_sequence;
 use super::error::CaptureError;
 use super::fork::Process;
-use super::intern::Interner;
 use super::publish::Publisher;
-use super::records::{CallRow, EndRow, LayoutRow, MarkRow, Records, SpanRow, TensorRow, ValueRow};
-use super::{batch_file_name, batch_sequence};
+use super::queue::Queue;
 use crate::fingerprint::MAX_REGIONS;
 
-/// A batch is cut when its oldest record is older than this as another arrives.
-const MAX_AGE: Duration = Duration::from_secs(1);
-/// A batch is cut when its names hold this many bytes.
-const MAX_NAME_BYTES: usize = 16 << 20;
 /// Largest batch, in records; keeps a tick's distance inside 32 bits.
 const MAX_BATCH_RECORDS: usize = 1 << 24;
 
@@ -60,43 +55,6 @@ pub struct Stats {
     pub blocked_ns: u64,
 }
 
-/// A batch between the appending and the publishing thread.
-struct Cut {
-    first_tick: u64,
-    records: Records,
-}
-
-#[derive(Default)]
-struct State {
-    interner: Interner,
-    current: Records,
-    name_bytes: usize,
-    /// Tick of the last record.
-    tick: u64,
-    /// Tick before the current batch's first record.
-    tick_before: u64,
-    /// When the current batch got its first record.
-    oldest: Option<Instant>,
-    queue: VecDeque<Cut>,
-    /// Whether the thread holds a batch that it took from the queue.
-    publishing: bool,
-    closing: bool,
-    error: Option<Arc<CaptureError>>,
-    stats: Stats,
-}
-
-struct Shared {
-    state: Mutex<State>,
-    /// The queue got a batch, or the writer is closing.
-    work: Condvar,
-    /// The thread finished a batch.
-    progress: Condvar,
-    identity: Identity,
-    created: Instant,
-    max_batch_records: usize,
-    queue_batches: usize,
-}
-
 /// Why a record was not taken.
 #[derive(Clone, Debug)]
 pub enum WriteError {
@@ -121,9 +79,12 @@ impl std::fmt::Display for WriteError {
 impl std::error::Error for WriteError {}
 
 /// Appends records to a rank's capture.
+///
+/// In a forked child every method must be left alone ([`Self::is_foreign`]), and dropping the
+/// value there only leaks it: locks may be held by threads that do not exist in the child.
 pub struct CaptureWriter {
-    shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    queue: ManuallyDrop<Arc<Queue>>,
+    thread: ManuallyDrop<Mutex<Option<JoinHandle<()>>>>,
     process: Process,
 }
 
@@ -133,44 +94,29 @@ impl CaptureWriter {
     /// # Errors
     /// [`CaptureError::Invalid`] for an option out of range; [`CaptureError::Io`], of kind
     /// `AlreadyExists` when the directory holds a batch of another writer.
-    pub fn new(options: Options) -> Result<Self, CaptureError> {
-        check_options(&options)?;
+    pub fn new(options: &Options) -> Result<Self, CaptureError> {
+        check_options(options)?;
         let prefix = format!("rank-{}-{}", options.rank, std::process::id());
         let publisher = Publisher::new(&options.directory, &options.staging, prefix)?;
         refuse_batches(&options.directory)?;
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let shared = Arc::new(Shared {
-            state: Mutex::default(),
-            work: Condvar::new(),
-            progress: Condvar::new(),
-            identity: Identity {
-                capture_id: options.capture_id,
-                rank: options.rank,
-                regions: options.regions,
-                created_unix_ns: since_epoch.as_nanos() as u64,
-            },
-            created: Instant::now(),
-            max_batch_records: options.max_batch_records,
-            queue_batches: options.queue_batches,
-        });
         let process = Process::current();
-        let publishing = Arc::clone(&shared);
+        let queue = Arc::new(Queue::new(options));
+        let publishing = Arc::clone(&queue);
         let thread = std::thread::Builder::new()
             .name("xorsig-writer".into())
-            .spawn(move || publishing.publish_until_closed(&publisher))
+            .spawn(move || {
+                block_signals();
+                publishing.publish_until_closed(&publisher);
+            })
             .map_err(CaptureError::io("start the writer thread for", &options.directory))?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)), process })
-    }
-
-    /// Bytes of a signature: two values of 4 bytes per region.
-    pub fn signature_bytes(&self) -> usize {
-        8 * self.shared.identity.regions as usize
+        Ok(Self {
+            queue: ManuallyDrop::new(queue),
+            thread: ManuallyDrop::new(Mutex::new(Some(thread))),
+            process,
+        })
     }
 
     /// Whether this is a forked child of the process that made the writer.
-    ///
-    /// Then no other method may be called, and the value must be leaked: locks may be held by
-    /// threads that do not exist.
     pub fn is_foreign(&self) -> bool {
         !self.process.is_current()
     }
@@ -183,17 +129,7 @@ impl CaptureWriter {
         &self,
         append: impl FnOnce(&mut Appender<'_>) -> Result<T, WriteError>,
     ) -> Option<Result<T, WriteError>> {
-        let mut state = self.shared.state.try_lock().ok()?;
-        if state.usable().is_ok() {
-            let now = Instant::now();
-            if self.shared.must_cut(&state, now) {
-                if state.queue.len() >= self.shared.queue_batches {
-                    return None;
-                }
-                self.shared.cut(&mut state);
-            }
-        }
-        Some(self.shared.run(&mut state, append))
+        self.queue.try_append(append)
     }
 
     /// Runs `append` on the current batch, after waiting for room in the queue.
@@ -204,22 +140,7 @@ impl CaptureWriter {
         &self,
         append: impl FnOnce(&mut Appender<'_>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        let shared = &*self.shared;
-        let mut state = shared.lock();
-        let mut waiting = None;
-        while state.usable().is_ok() && shared.must_cut(&state, Instant::now()) {
-            if state.queue.len() < shared.queue_batches {
-                shared.cut(&mut state);
-                break;
-            }
-            waiting.get_or_insert_with(Instant::now);
-            state = shared.progress.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        if let Some(since) = waiting {
-            state.stats.blocked += 1;
-            state.stats.blocked_ns += since.elapsed().as_nanos() as u64;
-        }
-        shared.run(&mut state, append)
+        self.queue.append(append)
     }
 
     /// Cuts the current batch and waits until everything is published.
@@ -227,21 +148,12 @@ impl CaptureWriter {
     /// # Errors
     /// [`WriteError`].
     pub fn flush(&self) -> Result<(), WriteError> {
-        let mut state = self.shared.lock();
-        state.usable()?;
-        self.shared.cut(&mut state);
-        while state.error.is_none() && (state.publishing || !state.queue.is_empty()) {
-            state = self.shared.progress.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        match &state.error {
-            None => Ok(()),
-            Some(error) => Err(WriteError::Publish(Arc::clone(error))),
-        }
+        self.queue.flush()
     }
 
     /// What was done so far.
     pub fn stats(&self) -> Stats {
-        self.shared.lock().stats
+        self.queue.stats()
     }
 
     /// Publishes what is left and ends the thread; the second call returns the same.
@@ -249,32 +161,77 @@ impl CaptureWriter {
     /// # Errors
     /// [`WriteError::Publish`], also when it was reported before.
     pub fn close(&self) -> Result<Stats, WriteError> {
-        let mut state = self.shared.lock();
-        if !state.closing {
-            self.shared.cut(&mut state);
-            state.closing = true;
-            self.shared.work.notify_one();
-            self.shared.progress.notify_all();
-        }
-        drop(state);
+        self.queue.close();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A panic of the thread was turned into the state's error by its guard.
+            // The thread turns its own panics into the queue's error.
             let _ = thread.join();
         }
-        let state = self.shared.lock();
-        match &state.error {
-            None => Ok(state.stats),
-            Some(error) => Err(WriteError::Publish(Arc::clone(error))),
-        }
+        self.queue.outcome()
+    }
+
+    /// When the writer was created; times of records count from here.
+    pub fn created(&self) -> Instant {
+        self.queue.created()
     }
 }
 
 impl Drop for CaptureWriter {
     fn drop(&mut self) {
-        if !self.is_foreign() {
-            // A failure was the caller's to ask for with `close`.
-            let _ = self.close();
+        if self.is_foreign() {
+            return;
+        }
+        // A failure was the caller's to ask for with `close`.
+        let _ = self.close();
+        // SAFETY: `drop` runs once, and nothing uses the fields after it.
+        unsafe {
+            ManuallyDrop::drop(&mut self.queue);
+            ManuallyDrop::drop(&mut self.thread);
+        }
+    }
+}
+
+fn check_options(options: &Options) -> Result<(), CaptureError> {
+    let regions = 1..=MAX_REGIONS as u32;
+    if !regions.contains(&options.regions) {
+        return Err(CaptureError::Invalid(format!("regions must be 1 to {MAX_REGIONS}")));
+    }
+    if !(1..=MAX_BATCH_RECORDS).contains(&options.max_batch_records) {
+        let message = format!("max_batch_records must be 1 to {MAX_BATCH_RECORDS}");
+        return Err(CaptureError::Invalid(message));
+    }
+    if options.queue_batches == 0 {
+        return Err(CaptureError::Invalid("queue_batches must be at least 1".into()));
+    }
+    Ok(())
+}
+
+/// Refuses a directory with a batch: two writers would mix their records.
+fn refuse_batches(directory: &Path) -> Result<(), CaptureError> {
+    let entries = std::fs::read_dir(directory).map_err(CaptureError::io("list", directory))?;
+    for entry in entries {
+        let entry = entry.map_err(CaptureError::io("list", directory))?;
+        if entry.file_name().to_str().and_then(batch_sequence).is_some() {
+            let source = std::io::Error::new(
+                std::io::ErrorKind::AlreadyExists,
+                "it belongs to another writer; give every writer an empty directory",
+            );
+            let (action, path) = ("start a capture beside", entry.path());
+            return Err(CaptureError::Io { action, path, source });
+        }
+    }
+    Ok(())
+}
+
+/// Leaves signals to the process's own threads, so that system calls there are interrupted as
+/// they would be without a writer.
+fn block_signals() {
+    // SAFETY: the set is initialised by `sigfillset` before it is read, and only this thread's
+    // mask changes.
+    unsafe {
+        let mut set = std::mem::MaybeUninit::uninit();
+        if libc::sigfillset(set.as_mut_ptr()) == 0 {
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
         }
     }
 }

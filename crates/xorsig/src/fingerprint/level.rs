@@ -61,7 +61,7 @@ impl Level {
 
 /// Defines the proof type of one instruction set and the kernel compiled for it.
 macro_rules! x86_level {
-    ($(#[$doc:meta])* $name:ident, $($feature:literal),+) => {
+    ($(#[$doc:meta])* $name:ident, $($feature:tt),+) => {
         $(#[$doc])*
         #[cfg(target_arch = "x86_64")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]

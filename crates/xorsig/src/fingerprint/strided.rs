@@ -10,8 +10,10 @@ use super::{Fingerprint, MAX_REGIONS};
 const BLOCK: usize = 16 * 1024;
 /// Runs of at least this many dense bytes are read where they lie.
 const DIRECT_RUN: usize = 512;
-/// Elements of the unit-stride dimension that a transposing tile takes together.
-const TILE: usize = 16;
+/// Bytes of the unit-stride dimension that a transposing tile takes together: a cache line.
+const LINE: usize = 64;
+/// Largest element size; a whole number of elements of any size fills a block.
+const MAX_ITEMSIZE: usize = 1024;
 
 /// Why a tensor description cannot be walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +35,7 @@ impl std::fmt::Display for LayoutError {
         match self {
             Self::Regions => write!(f, "regions must be 1 to {MAX_REGIONS}"),
             Self::Rank => f.write_str("shape and strides must have the same length"),
-            Self::ItemSize => write!(f, "itemsize must be 1 to {}", BLOCK / TILE),
+            Self::ItemSize => write!(f, "itemsize must be 1 to {MAX_ITEMSIZE}"),
             Self::TooLarge => f.write_str("the tensor's extent does not fit the address space"),
             Self::NullAddress => f.write_str("address is null, but the tensor has elements"),
         }
@@ -60,7 +62,7 @@ impl Layout {
         if shape.len() != strides.len() {
             return Err(LayoutError::Rank);
         }
-        if !(1..=BLOCK / TILE).contains(&itemsize) {
+        if !(1..=MAX_ITEMSIZE).contains(&itemsize) {
             return Err(LayoutError::ItemSize);
         }
         if shape.contains(&0) {
@@ -249,28 +251,78 @@ impl Walk<'_> {
         let mut dims = self.dims();
         let (columns, step, _) = dims.pop().unwrap_or((1, 0, itemsize));
         let (rows, unit, row_bytes) = dims.remove(dim);
+        let height = (LINE / itemsize).max(1);
         // A multiple of 4 elements, so that a piece of any element size begins at a word.
-        let width = BLOCK / (TILE * itemsize * 4) * 4;
-        let width = width.max(4).min(columns);
-        let mut tile = vec![0u8; TILE * width * itemsize];
+        let width = (BLOCK / (height * itemsize * 4) * 4).max(4);
+        let pitch = width * itemsize;
+        let mut tile = vec![0u8; height * pitch];
         self.each(&dims, |pointer, offset| {
-            for row in (0..rows).step_by(TILE) {
-                let height = TILE.min(rows - row);
+            for row in (0..rows).step_by(height) {
+                let height = height.min(rows - row);
                 for column in (0..columns).step_by(width) {
                     let count = width.min(columns - column);
-                    for r in 0..height {
-                        let start = (row + r) as isize * unit + column as isize * step;
-                        let target = &mut tile[r * width * itemsize..][..count * itemsize];
-                        // SAFETY: the next `count` elements of row `row + r` are readable.
-                        unsafe { gather(pointer.wrapping_offset(start), step, itemsize, target) };
-                    }
-                    for r in 0..height {
+                    let start = row as isize * unit + column as isize * step;
+                    let source = pointer.wrapping_offset(start);
+                    // SAFETY: elements (row.., column..) of the tile are readable.
+                    unsafe { transpose(source, step, itemsize, [height, count], pitch, &mut tile) };
+                    for (r, piece) in tile.chunks_exact(pitch).take(height).enumerate() {
                         let at = offset + (row + r) * row_bytes + column * itemsize;
-                        out.add(at as u64, &tile[r * width * itemsize..][..count * itemsize]);
+                        out.add(at as u64, &piece[..count * itemsize]);
                     }
                 }
             }
         });
+    }
+}
+
+/// Copies `count` columns of `height` dense elements, `step` bytes apart, into rows of `tile`.
+///
+/// # Safety
+/// The elements are readable.
+unsafe fn transpose(
+    pointer: *const u8,
+    step: isize,
+    itemsize: usize,
+    [height, count]: [usize; 2],
+    pitch: usize,
+    tile: &mut [u8],
+) {
+    /// [`transpose`] for a size that the compiler knows.
+    ///
+    /// # Safety
+    /// As for [`transpose`].
+    unsafe fn sized<const N: usize>(
+        pointer: *const u8,
+        step: isize,
+        [height, count]: [usize; 2],
+        pitch: usize,
+        tile: &mut [u8],
+    ) {
+        for column in 0..count {
+            let line = pointer.wrapping_offset(step * column as isize);
+            for (row, target) in tile.chunks_exact_mut(pitch).take(height).enumerate() {
+                // SAFETY: element (row, column) is readable; byte arrays have no alignment.
+                let item = unsafe { line.wrapping_add(row * N).cast::<[u8; N]>().read() };
+                target[column * N..][..N].copy_from_slice(&item);
+            }
+        }
+    }
+    let size = [height, count];
+    // SAFETY: forwarded from this function's caller.
+    unsafe {
+        match itemsize {
+            1 => sized::<1>(pointer, step, size, pitch, tile),
+            2 => sized::<2>(pointer, step, size, pitch, tile),
+            4 => sized::<4>(pointer, step, size, pitch, tile),
+            8 => sized::<8>(pointer, step, size, pitch, tile),
+            16 => sized::<16>(pointer, step, size, pitch, tile),
+            _ => {
+                for (row, target) in tile.chunks_exact_mut(pitch).take(height).enumerate() {
+                    let source = pointer.wrapping_add(row * itemsize);
+                    gather(source, step, itemsize, &mut target[..count * itemsize]);
+                }
+            }
+        }
     }
 }
 

@@ -36,6 +36,8 @@ INSTRUMENTED = {
 EXPECTED = {path: hashlib.sha256(content).hexdigest() for path, content in ORIGINALS.items()}
 FIRST_MTIME_NS = 1_600_000_000_123_456_789
 
+_write = os.write  # ``Faults`` replaces it in children, whose report must get through
+
 Snapshot = dict[str, tuple[bytes, int, int, int, int]]
 
 
@@ -63,7 +65,7 @@ class Project:
         """A transaction over all sources with an output directory of its own."""
         self.outputs += 1
         files = changes.pop("files", INSTRUMENTED)
-        expected = changes.pop("expected", {path: EXPECTED[path] for path in files})
+        expected = changes.pop("expected", None) or {path: EXPECTED[path] for path in files}
         return SourceTransaction(self.checkout, self.output, files, expected, **changes)
 
     def snapshot(self) -> Snapshot:
@@ -99,6 +101,8 @@ class Project:
 
     def reset(self) -> None:
         """Put the checkout back by force."""
+        for path in self.snapshot().keys() - self.original.keys():
+            (self.checkout / path).unlink()
         for path, (content, mtime_ns, mode, *_) in self.original.items():
             target = self.checkout / path
             if target.is_dir():
@@ -108,7 +112,6 @@ class Project:
             target.chmod(mode)
             os.utime(target, ns=(mtime_ns, mtime_ns))
         shutil.rmtree(self.checkout / ".opguard", ignore_errors=True)
-        git(self.checkout, "clean", "-fdx", "-q")
 
 
 def git(checkout: Path, *arguments: str) -> str:
@@ -176,7 +179,7 @@ def in_child(function: Callable[[], Any], *, as_nobody: bool = False) -> Ending:
         os.close(reader)
         with contextlib.suppress(BaseException):
             ending = _run_child(function, as_nobody)
-            os.write(writer, pickle.dumps(ending))
+            _write(writer, pickle.dumps(ending))
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
@@ -208,22 +211,32 @@ def _run_child(function: Callable[[], Any], as_nobody: bool) -> Ending:
 
 
 _OS_CALLS = (
-    "open write pwrite ftruncate fsync fchmod fchown chmod utime rename replace link unlink mkdir "
-    "rmdir"
-).split()
+    *("open", "write", "pwrite", "ftruncate", "fsync", "fchmod", "fchown", "chmod", "utime"),
+    *("rename", "replace", "link", "unlink", "mkdir", "rmdir"),
+)
 Hook = Callable[[int, str], None]
 
 
 class Faults:
-    """Calls a hook at every point of an operation: before and after each changing system call.
+    """Calls a hook at every point of an operation: around each system call that changes a file.
 
     Used in a forked child only, since it replaces functions of ``os`` for good. Names of points are
-    ``before NAME``, ``after NAME``, and ``torn write`` with half of the data written. Real flushes
-    are left out: a killed process needs none, and the sweeps run many operations.
+    ``before NAME``, ``after NAME``, and ``torn write`` with half of the data written. Where nothing
+    but reading happens between two calls, ``after`` the one is the state ``before`` the other, and
+    ``after=False`` leaves it out. Real flushes are left out always: a killed process needs none,
+    and the sweeps run many operations.
     """
 
-    def __init__(self, hook: Hook, *, exchange: int | None = None, exdev: bool = False) -> None:
+    def __init__(
+        self,
+        hook: Hook,
+        *,
+        exchange: int | None = None,
+        exdev: bool = False,
+        after: bool = True,
+    ) -> None:
         self.points = 0
+        self._after = after
         self.log: list[tuple[str, tuple[Any, ...]]] = []
         self._hook = hook
         self._busy = False
@@ -265,7 +278,8 @@ class Faults:
                 result: Any = done
             else:
                 result = real(*arguments, **keywords)
-            self._point(f"after {name}")
+            if self._after:
+                self._point(f"after {name}")
             return result
 
         return call

@@ -2,7 +2,8 @@
 
 Importing this package loads neither torch nor any CUDA library: the public names below are
 resolved on first use. A recording is started with :func:`capture`, or by the command line of
-``opguard-tools``, which rewrites a checkout so that its calls run through :mod:`opguard.core._site`.
+``opguard-tools``, which rewrites a checkout so that its calls run through
+:mod:`opguard.core._site`.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ def words(rows: torch.Tensor) -> torch.Tensor:
     Returns:
         ``int32[n, ceil(m * itemsize / 4)]``.
     """
-    data = rows.contiguous().view(torch.uint8) if rows.numel() else rows.new_empty(
-        (rows.shape[0], 0), dtype=torch.uint8
-    )
+    if rows.numel() == 0:
+        return rows.new_zeros((rows.shape[0], 0), dtype=torch.int32)
+    data = rows.contiguous().view(torch.uint8)
     missing = -data.shape[1] % 4
     if missing:
         data = torch.nn.functional.pad(data, (0, missing))

@@ -25,7 +25,7 @@ def keep_compiled_graphs() -> None:
     def unwrap(index: int, item: Any) -> Any:
         return item
 
-    def discard(index: int, item: Any) -> None:
+    def discard(index: int, target: Any) -> None:
         return None
 
     for function in (_site.site, _site.subscript, _site.iterate):

@@ -13,7 +13,6 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 import xorsig
-
 from opguard.core import _torch_import
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class Discovery:
         self._graph_task: Callable[[], int] = torch._C._current_graph_task_id
         self._active = True
         self._mode = _observer_mode(self._observe)
-        self._mode.__enter__()
+        self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _abandon(self) -> None:
         self._active = False
@@ -150,9 +149,7 @@ class Discovery:
         ):
             self._emit()
 
-    def _count(
-        self, position: _Position, operator: str, flags: int, args: tuple[Any, ...]
-    ) -> None:
+    def _count(self, position: _Position, operator: str, flags: int, args: tuple[Any, ...]) -> None:
         entry = self._pending.get((position, operator, flags))
         if entry is None:
             self._pending[position, operator, flags] = [1, _example(args) if operator else ""]
@@ -221,7 +218,7 @@ class Discovery:
 def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDispatchMode:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class ObserverMode(TorchDispatchMode):
+    class ObserverMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Reports every operator and runs it unchanged."""
 
         @classmethod
@@ -239,7 +236,7 @@ def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDisp
             observe(func, args)
             return func(*args, **(kwargs or {}))
 
-    return ObserverMode()
+    return ObserverMode()  # type: ignore[no-untyped-call]
 
 
 def _library_folders() -> tuple[str, ...]:

@@ -7,8 +7,8 @@ CPU memory is read by ``xorsig``; other devices run the tensor operations of
 from __future__ import annotations
 
 import torch
-import xorsig
 
+import xorsig
 from opguard.core import _fallback
 
 MAX_REGIONS = 64
@@ -95,9 +95,7 @@ def signature_bytes(tensor: torch.Tensor, regions: int) -> bytes:
     if tensor.is_cpu:
         return _native(tensor, regions)
     plain = tensor.detach()
-    both = torch.cat(
-        [_fallback.region_xor(plain, regions), _fallback.region_mix(plain, regions)]
-    )
+    both = torch.cat([_fallback.region_xor(plain, regions), _fallback.region_mix(plain, regions)])
     return _native_bytes(both.cpu())
 
 
@@ -109,15 +107,13 @@ def _native(tensor: torch.Tensor, regions: int) -> bytes:
 
 
 def _native_bytes(values: torch.Tensor) -> bytes:
-    return bytes(memoryview(values.numpy()).cast("B"))
+    return values.contiguous().numpy().tobytes()
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.device.type == "meta" or tensor.layout is not torch.strided:
         kind = "meta device" if tensor.device.type == "meta" else str(tensor.layout)
-        raise ValueError(
-            f"cannot fingerprint a tensor of {kind} as one piece; pass its components"
-        )
+        raise ValueError(f"cannot fingerprint a tensor of {kind} as one piece; pass its components")
     with torch.no_grad():
         if tensor.is_quantized:
             tensor = tensor.int_repr()

@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any, Protocol
 
 import xorsig
-
 from opguard.core import determinism
 from opguard.core._version import __version__
 from opguard.core.environment import Rank

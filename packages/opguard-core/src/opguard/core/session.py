@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import xorsig
-
 from opguard.core import _site, _torch_import
 from opguard.core.embedded import EmbeddedPlan
 from opguard.core.environment import identify_rank, regions_from_environment
@@ -265,5 +264,3 @@ def capture(
             )
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-

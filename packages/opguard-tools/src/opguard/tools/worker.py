@@ -157,6 +157,8 @@ def run_script(script: str, args: list[str], ending: _Ending) -> None:
         __package__=None,
         __spec__=None,
     )
+    if sys.version_info < (3, 14):
+        module.__dict__.update(__annotations__={})
     # The module stays in sys.modules until the interpreter ends: late threads, pickling and exit
     # handlers look their names up in it.
     sys.modules["__main__"] = module
@@ -202,9 +204,7 @@ def _refuse(request: dict[str, Any], error: Exception) -> NoReturn:
         kind = "duplicate_rank"
     folder = Path(request["capture"]) / "errors"
     folder.mkdir(parents=True, exist_ok=True)
-    rank = next(
-        (os.environ[name] for name in ("RANK", "SLURM_PROCID") if name in os.environ), "0"
-    )
+    rank = next((os.environ[name] for name in ("RANK", "SLURM_PROCID") if name in os.environ), "0")
     note = {"type": kind, "message": str(error)}
     (folder / f"rank-{rank}-{os.getpid()}.json").write_text(json.dumps(note), encoding="utf-8")
     sys.stderr.write(f"opguard: {error}\n")

@@ -51,7 +51,23 @@ class Mark(enum.IntEnum):
 
 
 class Frame:
-    """A call in progress; drops every reference to the workload's objects when it ends."""
+    """A call in progress.
+
+    Attributes:
+        call: Number of the call in its capture, known once its beginning is recorded.
+        callee: What is called.
+        name: Its name.
+        flags: :class:`Flag` bits.
+        inputs: Slots and tensors whose bytes are read again after the call.
+        before: Signature per slot before the call; absent for what is only overwritten.
+        held: Identities of the parameters and buffers of the modules involved.
+        effects: Changes of known parameters and gradients in the call's extent.
+        recorded: Slots of parameters that an optimizer step has recorded already.
+        optimizers: Optimizers among the arguments, or the one that a method is bound to.
+        optimizer_states: Their state before the call.
+        random: Digests of the random generators before the call.
+        python_random: Whether they include those of ``random`` and numpy.
+    """
 
     __slots__ = (
         "before",
@@ -59,33 +75,35 @@ class Frame:
         "callee",
         "effects",
         "flags",
+        "held",
         "inputs",
         "name",
         "optimizer_states",
         "optimizers",
-        "outputs_recorded",
-        "parameters",
         "python_random",
         "random",
+        "recorded",
     )
 
-    def __init__(self, call: int, callee: Any, name: str) -> None:
-        self.call = call
+    def __init__(self, callee: Any, name: str) -> None:
+        self.call = 0
         self.callee = callee
         self.name = name
         self.flags = 0
         self.inputs: list[tuple[str, torch.Tensor]] = []
-        """Slots whose bytes are read again after the call."""
         self.before: dict[str, bytes | None] = {}
-        """Signature per slot before the call; absent for what is only overwritten."""
-        self.parameters: dict[int, str] = {}
-        """Identity and slot of the called module's parameters and buffers."""
+        self.held: set[int] = set()
         self.effects: dict[str, Effect] = {}
-        self.outputs_recorded: set[str] = set()
+        self.recorded: set[str] = set()
         self.optimizers: list[torch.optim.Optimizer] = []
         self.optimizer_states: dict[str, bytes | str | None] = {}
         self.random: dict[str, str] = {}
         self.python_random = False
+
+    def remember(self, parts: list[tuple[str, Reading]]) -> None:
+        """Keep the signatures of an input to tell whether the call changed it."""
+        for slot, reading in parts:
+            self.before[slot] = reading.signature
 
     def merge_effects(self, found: dict[str, Effect]) -> None:
         """Add changes, keeping for each slot the value before the first of them."""
@@ -93,8 +111,3 @@ class Frame:
             earlier = self.effects.get(slot)
             before = effect.before if earlier is None else earlier.before
             self.effects[slot] = Effect(before, effect.after)
-
-
-def signature_of(parts: list[tuple[str, Reading]]) -> list[tuple[str, int, bytes | None]]:
-    """What of a reading must be equal for two readings of one tensor to be equal."""
-    return [(slot, part.layout, part.signature) for slot, part in parts]

@@ -7,6 +7,10 @@ from typing import Any
 
 import torch
 
+OnGradient = Callable[[torch.Tensor, list[tuple[int, str]]], None]
+"""Receives a gradient and the ``(call, slot)`` pairs of every recorded output that it belongs to:
+nested calls that return one tensor share its gradient, which is read once."""
+
 _METADATA = "opguard"
 
 
@@ -17,7 +21,7 @@ class GradientHooks:
     refers to calls by number only, so that no tensor lives longer than without it.
     """
 
-    def __init__(self, on_gradient: Callable[[int, str, torch.Tensor], None]) -> None:
+    def __init__(self, on_gradient: OnGradient) -> None:
         self._on_gradient = on_gradient
 
     def watch(self, call: int, slot: str, output: torch.Tensor) -> None:
@@ -37,23 +41,22 @@ class GradientHooks:
             return
         if node is None:
             return
-        metadata: dict[Any, Any] = node.metadata
+        # torch's stub calls this property a method.
+        metadata: Any = node.metadata
         watched = metadata.get(_METADATA)
         if watched is None:
-            watched = metadata[_METADATA] = []
+            watched = metadata[_METADATA] = {}
             node.register_prehook(_prehook(watched, self._on_gradient))
-        watched.append((output.output_nr, call, "grad." + slot))
+        watched.setdefault(output.output_nr, []).append((call, "grad." + slot))
 
 
 def _prehook(
-    watched: list[tuple[int, int, str]],
-    on_gradient: Callable[[int, str, torch.Tensor], None],
+    watched: dict[int, list[tuple[int, str]]], on_gradient: OnGradient
 ) -> Callable[[tuple[torch.Tensor | None, ...]], None]:
     def prehook(gradients: tuple[torch.Tensor | None, ...]) -> None:
-        for number, call, slot in watched:
-            if number < len(gradients):
-                gradient = gradients[number]
-                if gradient is not None:
-                    on_gradient(call, slot, gradient)
+        for number, places in watched.items():
+            gradient = gradients[number] if number < len(gradients) else None
+            if gradient is not None:
+                on_gradient(gradient, places)
 
     return prehook

@@ -25,11 +25,12 @@ class _Known:
     gradient is referred to by identity and version only, so that nothing is kept alive.
     """
 
-    __slots__ = ("grad_key", "grad_reading", "key", "name", "reading", "ref")
+    __slots__ = ("by_position", "grad_key", "grad_reading", "key", "name", "reading", "ref")
 
-    def __init__(self, parameter: torch.Tensor, name: str) -> None:
+    def __init__(self, parameter: torch.Tensor, name: str, by_position: bool) -> None:
         self.ref = weakref.ref(parameter)
         self.name = name
+        self.by_position = by_position
         self.key: tuple[int, int] | None = None
         self.reading: list[tuple[str, Reading]] = []
         self.grad_key: tuple[int, int, int] | None = None
@@ -47,21 +48,21 @@ class KnownParameters:
         self._reader = reader
         self._known: dict[int, _Known] = {}
 
-    def learn(self, parameter: torch.Tensor, name: str, *, weak: bool = False) -> _Known:
+    def learn(self, parameter: torch.Tensor, name: str, *, by_position: bool = False) -> _Known:
         """Remember ``parameter``; of several names the longest is kept.
 
         Args:
             parameter: The parameter.
             name: Its name in the module at hand.
-            weak: Do not replace a name that is known already (for names by position).
+            by_position: The name says only where an optimizer holds it; any other replaces it.
         """
         known = self._known.get(id(parameter))
         if known is None or known.ref() is not parameter:
-            known = self._known[id(parameter)] = _Known(parameter, name)
+            known = self._known[id(parameter)] = _Known(parameter, name, by_position)
             self._read(known, parameter)
             self._read_grad(known, parameter)
-        elif not weak and len(name) > len(known.name):
-            known.name = name
+        elif not by_position and (known.by_position or len(name) > len(known.name)):
+            known.name, known.by_position = name, False
         return known
 
     def reading(

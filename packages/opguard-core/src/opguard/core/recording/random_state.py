@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import torch
+
 import xorsig
 
 
@@ -29,7 +30,7 @@ class RandomState:
             state.
         """
         found = {"rng.torch": _tensor_digest(torch.default_generator.get_state())}
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             for index, generator in enumerate(torch.cuda.default_generators):
                 found[f"rng.cuda[{index}]"] = _tensor_digest(generator.get_state())
         if python_too:

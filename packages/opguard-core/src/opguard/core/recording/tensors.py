@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-import xorsig
 
+import xorsig
 from opguard.core.fingerprint import signature_bytes
 from opguard.core.recording.names import Names
 
@@ -152,11 +152,11 @@ class TensorReader:
         return category
 
     def _strided(self, tensor: torch.Tensor) -> Reading:
-        get = torch.Tensor
+        get: Any = torch.Tensor
         if tensor.is_cpu:
             # Unbound accessors: a subclass without storage of its own may override the properties.
             shape, strides = get.shape.__get__(tensor), get.stride(tensor)
-            key = (get.dtype.__get__(tensor), shape, strides)
+            key: tuple[Any, ...] = (get.dtype.__get__(tensor), shape, strides)
             known = self._layouts.get(key)
             if known is None:
                 known = self._new_strided(key, "cpu")
@@ -240,7 +240,7 @@ def _category_of(keys: set[str]) -> str:
     return "no readable memory: " + ", ".join(sorted(keys))
 
 
-def _inner_tensors(tensor: torch.Tensor) -> tuple[str, list[tuple[str, torch.Tensor]]] | None:
+def _inner_tensors(tensor: Any) -> tuple[str, list[tuple[str, torch.Tensor]]] | None:
     """The tensors that a wrapper subclass stands for.
 
     Returns:

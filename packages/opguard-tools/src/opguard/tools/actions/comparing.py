@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from opguard.tools.actions.tables import materialize_capture
 from opguard.tools.compare import CaptureReadError, CaptureView, Comparison, compare_captures
@@ -15,7 +13,7 @@ from opguard.tools.launch.requests import REQUEST_NAME
 from opguard.tools.protocol.errors import ArtifactMismatchError
 from opguard.tools.protocol.models import TraceResult
 from opguard.tools.protocol.reading import read_json_object, validate
-from opguard.tools.report import Reports, document, write_reports
+from opguard.tools.report import Reports, write_reports
 from opguard.tools.source.align import align_sources
 
 RESULT_NAME = "result.json"
@@ -116,13 +114,11 @@ class Compared:
 
     Attributes:
         comparison: Pairs, relations and origins.
-        reports: The files written.
-        document: The document that ``diff --json`` prints.
+        reports: The files written; the summary is the document that ``diff --json`` prints.
     """
 
     comparison: Comparison
     reports: Reports
-    document: dict[str, Any]
 
 
 def compare_sources(
@@ -163,8 +159,7 @@ def compare_sources(
     ]
     alignment = align_sources(views[0].sources, views[1].sources)
     comparison = compare_captures(views[0], views[1], alignment, chosen)
-    reports = write_reports(comparison, output)
-    return Compared(comparison, reports, document(comparison, reports))
+    return Compared(comparison, write_reports(comparison, output))
 
 
 def _common_ranks(baseline: CaptureSource, candidate: CaptureSource) -> list[int]:
@@ -176,8 +171,3 @@ def _common_ranks(baseline: CaptureSource, candidate: CaptureSource) -> list[int
             "traces of the same launch layout"
         )
     return common
-
-
-def write_document(path: Path, data: dict[str, Any]) -> None:
-    """Write a document as JSON."""
-    path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", "utf-8")

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from opguard.tools.protocol.errors import ArtifactMismatchError
 from opguard.tools.protocol.models import PrepareResult
-from opguard.tools.source.configuration import parse_configuration
-from opguard.tools.source.plan import Plan, digest, load_plan
-from opguard.tools.source.rewrite import instrument
-from opguard.tools.transaction.errors import SourceMismatchError
+from opguard.tools.source import Plan, digest, instrument, load_plan, parse_configuration
+from opguard.tools.transaction import SourceMismatchError
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,16 @@ from opguard.tools.protocol.models import (
     PrepareResult,
     Workload,
 )
-from opguard.tools.source.configuration import render_configuration
-from opguard.tools.source.observe import ObservedSpan, read_observations
-from opguard.tools.source.plan import Plan, build_plan, digest
-from opguard.tools.source.select import Peer, select_sites
+from opguard.tools.source import (
+    ObservedSpan,
+    Peer,
+    Plan,
+    build_plan,
+    configuration_text,
+    digest,
+    read_observations,
+    select_sites,
+)
 from opguard.tools.transaction import CheckoutLock, refuse_marked
 
 CONFIGURATION_NAME = "configuration.yaml"
@@ -64,7 +70,7 @@ def run(request: PrepareRequest) -> PrepareResult:
             _check_discovery(counterpart.discovery, other, "counterpart.discovery")
             peer = Peer(other, _observations(counterpart.discovery, paths, "tables-counterpart"))
         selection = select_sites(paths.checkout, spans, peer)
-    configuration = render_configuration(selection)
+    configuration = configuration_text(selection.files, selection.sites, selection.excluded)
     plan = build_plan(selection.files, selection.sites, selection.excluded, configuration)
     return _write(paths, configuration.encode(), plan)
 

@@ -71,7 +71,8 @@ class ActionCommand:
         action = ACTIONS[self.name]
         try:
             with interruptible():
-                return action.load()(read_request(path, action.request))
+                request = read_request(path, action.request)
+                return action.load()(request)
         except (KeyboardInterrupt, Interrupted) as error:
             raise InterruptedOperationError(
                 f"{self.name} was interrupted before it finished; nothing of it is left running, "

@@ -156,11 +156,12 @@ def _compare(
         return _compare_checkouts(options, interruption)
     from opguard.tools.actions.comparing import CaptureSource, compare_sources
 
-    return compare_sources(
+    compared = compare_sources(
         CaptureSource.open(options.baseline, partial=options.partial),
         CaptureSource.open(options.candidate, partial=options.partial),
         output=options.output,
-    ).document
+    )
+    return _read_document(compared.reports.summary)
 
 
 def _compare_checkouts(options: CheckoutOptions, interruption: Interruption) -> dict[str, Any]:
@@ -181,7 +182,11 @@ def _compare_checkouts(options: CheckoutOptions, interruption: Interruption) -> 
     result = Workflow(steps, options.output, local_root, options.workload).run(options.checkouts)
     if temporary:
         shutil.rmtree(local_root, ignore_errors=True)
-    document: dict[str, Any] = json.loads(Path(result.summary_json).read_bytes())
+    return _read_document(Path(result.summary_json))
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(path.read_bytes())
     return document
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
+import xorsig
 from opguard.tools.compare.errors import CaptureReadError
 
 CALLS_SCHEMA: Final = {
@@ -230,13 +231,18 @@ def _read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _read_receipts(directory: Path, ranks: Sequence[int] | Mapping[int, Any]) -> dict[int, Any]:
-    """Receipts are facts for the report; a partial capture has none for some ranks."""
-    import xorsig
+def _read_receipts(directory: Path, ranks: Iterable[int]) -> dict[int, Any]:
+    """Receipts give facts for the report.
 
+    Whether they are all there and whole is judged where captures are accepted; a capture that
+    ended early lacks some.
+    """
     receipts: dict[int, Any] = {}
     for rank in ranks:
-        path = directory / f"rank-{rank}.receipt"
-        if path.is_file():
-            receipts[rank] = json.loads(xorsig.read_receipt(str(path)))
+        try:
+            receipts[rank] = json.loads(
+                xorsig.read_receipt(str(directory / f"rank-{rank}.receipt"))
+            )
+        except (OSError, ValueError):
+            continue
     return receipts

@@ -19,7 +19,7 @@ from opguard.tools.compare.state import RankState
 def producers(
     state: RankState, unpaired: Iterable[UnpairedCall], slots: Sequence[SlotDifference]
 ) -> list[UnpairedCall]:
-    """Unpaired calls, innermost ones only, that produced one of the differing values."""
+    """Unpaired calls that produced one of the differing values, in the order given."""
     wanted = {
         Side.BASELINE: {d.slot: d.baseline for d in slots if d.baseline is not None},
         Side.CANDIDATE: {d.slot: d.candidate for d in slots if d.candidate is not None},
@@ -28,10 +28,7 @@ def producers(
         side: {v for v in values.values() if state.fingerprints.is_signed(v)}
         for side, values in wanted.items()
     }
-    found = [
-        u for u in unpaired if _produces(u.call, wanted[u.side], signed[u.side])
-    ]
-    return _innermost(found)
+    return [u for u in unpaired if _produces(u.call, wanted[u.side], signed[u.side])]
 
 
 def _produces(call: Call, wanted: dict[str, int], signed: set[int]) -> bool:
@@ -43,14 +40,13 @@ def _produces(call: Call, wanted: dict[str, int], signed: set[int]) -> bool:
     )
 
 
-def _innermost(calls: Sequence[UnpairedCall]) -> list[UnpairedCall]:
+def innermost(calls: Sequence[UnpairedCall]) -> list[UnpairedCall]:
     """Drop every call that has another of the same side inside its extent."""
     return [
         u
         for u in calls
         if not any(
-            other.side is u.side and u.call.begin < other.call.begin < u.call.end
-            for other in calls
+            other.side is u.side and u.call.begin < other.call.begin < u.call.end for other in calls
         )
     ]
 
@@ -115,7 +111,9 @@ def backward_consumer(state: RankState, event: DifferenceEvent) -> CallPair | No
         pair
         for pair in consumers(state, identities, producer.end, float("inf"))
         if pair.baseline.step == producer.step
-        and not any((pair.baseline.id, f"grad.{slot}") in differing for slot in pair.baseline.outputs)
+        and not any(
+            (pair.baseline.id, f"grad.{slot}") in differing for slot in pair.baseline.outputs
+        )
     ]
     return agreeing[-1] if agreeing else None
 
@@ -160,31 +158,24 @@ def last_equal_producer(state: RankState, event: DifferenceEvent) -> CallPair | 
     wanted = next((d for d in event.slots if d.baseline is not None), None)
     if wanted is None or wanted.baseline is None:
         return None
-    shaped = state.fingerprints[wanted.baseline]
-    found = None
-    for pair in state.pairing.pairs:
-        call = pair.baseline
-        if call.begin >= event.position:
-            break
-        if call.end >= event.position:
+    is_state = wanted.slot.startswith(STATE_PREFIXES)
+    for pair in reversed(state.pairing.pairs):
+        if pair.baseline.end >= event.position:
             continue
-        for slot, identity in call.outputs.items():
-            if pair.candidate.outputs.get(slot) != identity:
+        other = pair.candidate.outputs
+        for slot, identity in pair.baseline.outputs.items():
+            if other.get(slot) != identity or not state.fingerprints.is_tensor(identity):
                 continue
-            if not state.fingerprints.is_tensor(identity):
-                continue
-            if wanted.slot.startswith(STATE_PREFIXES) and slot == wanted.slot:
-                found = pair
-            elif not wanted.slot.startswith(STATE_PREFIXES):
-                value = state.fingerprints[identity]
-                if (value.dtype, value.shape) == (shaped.dtype, shaped.shape):
-                    found = pair
-    return found
+            if (
+                slot == wanted.slot
+                if is_state
+                else state.fingerprints.same_layout(identity, wanted.baseline)
+            ):
+                return pair
+    return None
 
 
-def moved_generator_apart(
-    state: RankState, generator: str, position: float
-) -> CallPair | None:
+def moved_generator_apart(state: RankState, generator: str, position: float) -> CallPair | None:
     """The last innermost pair that took an equal generator state and left another one."""
     moved = [
         pair

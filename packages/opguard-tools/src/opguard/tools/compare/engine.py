@@ -122,9 +122,7 @@ def compare_captures(
     Source: protocol E1; architecture, "Pairing and origins".
     """
     keys = callsite_keys(baseline.sites, candidate.sites, alignment)
-    compared = {
-        rank: _compare_rank(baseline, candidate, rank, keys) for rank in sorted(set(ranks))
-    }
+    compared = {rank: _compare_rank(baseline, candidate, rank, keys) for rank in sorted(set(ranks))}
     remaining, inherited = inherit_over_ranks(
         {rank: result.origins for rank, result in compared.items()},
         {rank: result.collective_of for rank, result in compared.items()},
@@ -207,9 +205,7 @@ def _compare_rank(
         incomplete=incomplete,
         collective_of=named,
         differing_collectives=frozenset(
-            key
-            for call, key in named.items()
-            if differences.get(call, NO_DIFFERENCE).inputs
+            key for call, key in named.items() if differences.get(call, NO_DIFFERENCE).inputs
         ),
     )
 

@@ -60,6 +60,7 @@ class BaselineClock:
         anchors = sorted(
             anchor
             for pair in pairs
+            if pair.in_order
             for anchor in (
                 (pair.candidate.begin, pair.baseline.begin),
                 (pair.candidate.end, pair.baseline.end),
@@ -94,6 +95,8 @@ class CommonPrefix:
         """The prefix ends with the last paired call: at its end, or its begin if it was cut."""
         baseline_end = candidate_end = 0
         for pair in pairing.pairs:
+            if not pair.in_order:
+                continue
             x, y = pair.baseline, pair.candidate
             whole = x.ended and y.ended
             baseline_end = max(baseline_end, x.end if whole else x.begin)
@@ -147,9 +150,7 @@ def _gradient_events(
                 slot = SlotDifference(record.slot, Role.GRADIENT, record.fingerprint, None)
                 yield DifferenceEvent(record.tick, EventKind.GRADIENT_MISSING, pair, (slot,))
         elif other.fingerprint != record.fingerprint:
-            slot = SlotDifference(
-                record.slot, Role.GRADIENT, record.fingerprint, other.fingerprint
-            )
+            slot = SlotDifference(record.slot, Role.GRADIENT, record.fingerprint, other.fingerprint)
             yield DifferenceEvent(record.tick, EventKind.GRADIENT, pair, (slot,))
     for key, record in right.items():
         if key not in left and prefix.covers(Side.CANDIDATE, record.tick):

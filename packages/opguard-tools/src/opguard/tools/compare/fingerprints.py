@@ -23,6 +23,10 @@ _ROWS_PER_SLICE = 131_072
 """Rows keyed at a time: bounds the temporary key strings to a few tens of MB."""
 
 
+_VALUE_LAYOUT = 0
+"""Layout number of non-tensor values; tensor layouts count from 1."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """What was recorded of one value.
@@ -131,7 +135,7 @@ def _relate_unsigned(baseline: Fingerprint, candidate: Fingerprint) -> Fingerpri
         )
     if (baseline.kind, baseline.note) == (candidate.kind, candidate.note):
         return FingerprintRelation(
-            Relation.EQUAL, f"metadata only ({baseline.note or baseline.kind}): values were not read"
+            Relation.EQUAL, f"metadata only, values were not read: {baseline.note or baseline.kind}"
         )
     return FingerprintRelation(
         Relation.INCOMPATIBLE,
@@ -171,7 +175,8 @@ class FingerprintTable:
         self._ids: dict[str, int] = {}
         self._rows: list[Fingerprint | tuple[pl.DataFrame, int]] = []
         self._signed: list[bool] = []
-        self._tensor: list[bool] = []
+        self._layouts: list[int] = []
+        self._layout_ids: dict[str, int] = {}
 
     def __getitem__(self, identity: int) -> Fingerprint:
         """Return the fingerprint behind an interned id."""
@@ -186,14 +191,27 @@ class FingerprintTable:
 
     def is_tensor(self, identity: int) -> bool:
         """Whether the id stands for a tensor (not a value recorded by its text)."""
-        return self._tensor[identity]
+        return self._layouts[identity] != _VALUE_LAYOUT
+
+    def same_layout(self, left: int, right: int) -> bool:
+        """Whether dtype, shape, logical size and regions agree (values: both are values)."""
+        return self._layouts[left] == self._layouts[right]
+
+    def relation(self, left: int, right: int) -> Relation:
+        """Relation of two ids, without looking at the details that ``relate`` explains."""
+        if left == right:
+            return Relation.EQUAL
+        tensors = self.is_tensor(left) and self.is_tensor(right)
+        if not tensors or (self.is_signed(left) and self.same_layout(left, right)):
+            return Relation.DIFFERENT
+        return Relation.INCOMPATIBLE
 
     def intern_value(self, text: str) -> int:
         """Id of a non-tensor value."""
         key = "v|" + text
         identity = self._ids.get(key)
         if identity is None:
-            identity = self._add(key, value(text), signed=False, tensor=False)
+            identity = self._add(key, value(text), _VALUE_LAYOUT, signed=False)
         return identity
 
     def intern_tensors(self, tensors: pl.DataFrame) -> list[int]:
@@ -201,42 +219,55 @@ class FingerprintTable:
         out: list[int] = []
         for begin in range(0, tensors.height, _ROWS_PER_SLICE):
             part = tensors.slice(begin, _ROWS_PER_SLICE)
-            for row, (key, signed) in enumerate(_identity_keys(part)):
+            for row, (layout, key, signed) in enumerate(_identity_keys(part)):
                 identity = self._ids.get(key)
                 if identity is None:
-                    identity = self._add(key, (part, row), signed=signed, tensor=True)
+                    number = self._layout_ids.setdefault(layout, len(self._layout_ids) + 1)
+                    identity = self._add(key, (part, row), number, signed=signed)
                 out.append(identity)
         return out
 
     def _add(
-        self, key: str, row: Fingerprint | tuple[pl.DataFrame, int], *, signed: bool, tensor: bool
+        self, key: str, row: Fingerprint | tuple[pl.DataFrame, int], layout: int, *, signed: bool
     ) -> int:
         identity = self._ids[key] = len(self._rows)
         self._rows.append(row)
         self._signed.append(signed)
-        self._tensor.append(tensor)
+        self._layouts.append(layout)
         return identity
 
 
-def _identity_keys(tensors: pl.DataFrame) -> Iterator[tuple[str, bool]]:
-    """Identity text of each row: (dtype, shape, signatures), or kind and note without them."""
+def _identity_keys(tensors: pl.DataFrame) -> Iterator[tuple[str, str, bool]]:
+    """Layout text, identity text and "was read" of each row.
+
+    The identity is (dtype, shape, signatures), or (dtype, shape, kind, note) without signatures.
+    Equal layouts of rows that were read mean that their signatures may be set side by side.
+    """
     signed = pl.col("xor_sig").is_not_null() | pl.col("mix_sig").is_not_null()
-    unsigned = pl.concat_str(
-        pl.lit("|"), pl.col("kind").cast(pl.String), pl.lit("|"),
-        pl.col("note").cast(pl.String).fill_null(""),
+    unread = pl.concat_str(
+        pl.lit("unread|"), pl.col("kind"), pl.lit("|"), pl.col("note").fill_null(""),
     )  # fmt: skip
-    signatures = pl.concat_str(
-        pl.lit("#"), pl.col("logical_nbytes").cast(pl.String), pl.lit("#"),
-        _joined("xor_sig"), pl.lit("#"), _joined("mix_sig"),
+    regions = pl.coalesce(pl.col("xor_sig").list.len(), pl.col("mix_sig").list.len())
+    read = pl.concat_str(
+        pl.lit("read|"), pl.col("logical_nbytes").cast(pl.String), pl.lit("|"),
+        regions.cast(pl.String),
     )  # fmt: skip
     keys = tensors.select(
         signed.alias("signed"),
         pl.concat_str(
-            pl.lit("t|"), pl.col("dtype").cast(pl.String), pl.lit("|"), _joined("shape"),
-            pl.when(signed).then(signatures).otherwise(unsigned),
-        ).alias("key"),
+            pl.col("dtype"), pl.lit("|"), _joined("shape"), pl.lit("|"),
+            pl.when(signed).then(read).otherwise(unread),
+        ).alias("layout"),
+    ).with_columns(tensors["xor_sig"], tensors["mix_sig"])  # fmt: skip
+    keys = keys.with_columns(
+        pl.concat_str(
+            pl.lit("t|"), pl.col("layout"), pl.lit("#"), _joined("xor_sig"), pl.lit("#"),
+            _joined("mix_sig"),
+        ).alias("key")
     )  # fmt: skip
-    return zip(keys["key"].to_list(), keys["signed"].to_list(), strict=True)
+    return zip(
+        keys["layout"].to_list(), keys["key"].to_list(), keys["signed"].to_list(), strict=True
+    )
 
 
 def _joined(column: str) -> pl.Expr:

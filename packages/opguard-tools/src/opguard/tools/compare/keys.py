@@ -62,11 +62,15 @@ class CallsiteKeys:
         baseline: Key by the baseline's callsite id.
         candidate: Key by the candidate's callsite id.
         basis: How firm each key that exists on both sides is.
+        movable: For keys of changed statements on one side only, a key that a statement with the
+            same text in the same function has on the other side, too. It may only pair calls
+            whose values agree.
     """
 
     baseline: dict[int, int] = field(default_factory=dict)
     candidate: dict[int, int] = field(default_factory=dict)
     basis: dict[int, PairingBasis] = field(default_factory=dict)
+    movable: dict[int, int] = field(default_factory=dict)
     _interned: dict[Hashable, int] = field(default_factory=dict)
     _in_changed_block: set[int] = field(default_factory=set)
 
@@ -100,9 +104,7 @@ def callsite_keys(
     changed_baseline = _key_shared(keys, keys.baseline, baseline.values(), alignment.baseline)
     changed_candidate = _key_shared(keys, keys.candidate, candidate.values(), alignment.candidate)
     for block in changed_baseline.keys() | changed_candidate.keys():
-        _key_changed(
-            keys, block, changed_baseline.get(block, []), changed_candidate.get(block, [])
-        )
+        _key_changed(keys, block, changed_baseline.get(block, []), changed_candidate.get(block, []))
     _judge(keys, baseline, candidate)
     return keys
 
@@ -150,7 +152,11 @@ def _key_changed(
         ("candidate", keys.candidate, candidate),
     ):
         for site in sites:
-            assigned.setdefault(site.id, keys.intern((block, side, site.id)))
+            if site.id not in assigned:
+                key = assigned[site.id] = keys.intern((block, side, site.id))
+                keys.movable[key] = keys.intern(
+                    ("movable", site.file, site.qualname, site.kind, site.text)
+                )
 
 
 def _judge(

@@ -12,7 +12,6 @@ from enum import StrEnum
 
 from opguard.tools.compare import dataflow
 from opguard.tools.compare.events import DifferenceEvent, EventKind, UnpairedCall
-from opguard.tools.compare.fingerprints import relate
 from opguard.tools.compare.pairing import CallPair
 from opguard.tools.compare.records import Call, Role, Side
 from opguard.tools.compare.relations import Relation, RelationSource
@@ -89,9 +88,7 @@ def find_origins(state: RankState) -> list[Origin]:
     return origins
 
 
-def _output_differs(
-    state: RankState, event: DifferenceEvent, *, is_first: bool
-) -> Origin | None:
+def _output_differs(state: RankState, event: DifferenceEvent, *, is_first: bool) -> Origin | None:
     """An output differs: an origin when nothing recorded explains it.
 
     Not when an input differs (inherited), nor when something inside differs (the inner call is
@@ -179,7 +176,7 @@ def _unpaired_inside(
     On each side the innermost unpaired call whose output is the differing value, else that
     side's first; both sides are named when both have one.
     """
-    chosen = dataflow.producers(state, inside, event.slots)
+    chosen = dataflow.innermost(dataflow.producers(state, inside, event.slots))
     sides = {u.side for u in chosen}
     chosen += [u for u in inside if u.side not in sides]
     enclosing = state.where(Side.BASELINE, event.pair.baseline)
@@ -190,14 +187,17 @@ def _unpaired_inside(
 def _first_input_differs(state: RankState, event: DifferenceEvent) -> Origin:
     """The first difference is an input: nobody is recorded to have produced it differently.
 
-    An earlier unpaired call of the step is named only when it produced the very value; else the
+    An unpaired call that ended earlier in the step is named only when it produced the very value,
+    the outermost one where they nest, for its statement is what the other side lacks. Else the
     consumer is the origin, and the nearest unpaired call is mentioned.
     """
     event = dataflow.innermost_consumer(state, event)
     pair, slots = event.pair, event.slots
-    steps = {Side.BASELINE: pair.baseline.step, Side.CANDIDATE: pair.candidate.step}
+    takes = {Side.BASELINE: pair.baseline, Side.CANDIDATE: pair.candidate}
     before = [
-        u for u in state.unpaired if u.position < event.position and u.call.step == steps[u.side]
+        u
+        for u in state.unpaired
+        if u.call.end < takes[u.side].begin and u.call.step == takes[u.side].step
     ]
     consumer = state.where(Side.BASELINE, pair.baseline)
     flow = dataflow.producers(state, before, slots)
@@ -207,9 +207,7 @@ def _first_input_differs(state: RankState, event: DifferenceEvent) -> Origin:
     reasons = [_describe_input(state, slots)]
     producer = dataflow.last_equal_producer(state, event)
     if producer is not None:
-        reasons.append(
-            f"last equal producer: {state.where(Side.BASELINE, producer.baseline)}"
-        )
+        reasons.append(f"last equal producer: {state.where(Side.BASELINE, producer.baseline)}")
     if before:
         nearest = before[-1]
         where = state.where(nearest.side, nearest.call)
@@ -281,8 +279,7 @@ def _of_pair(
 def _incompatible(state: RankState, slot: SlotDifference) -> bool:
     if slot.baseline is None or slot.candidate is None:
         return False
-    left, right = state.fingerprints[slot.baseline], state.fingerprints[slot.candidate]
-    return relate(left, right).relation is Relation.INCOMPATIBLE
+    return state.fingerprints.relation(slot.baseline, slot.candidate) is Relation.INCOMPATIBLE
 
 
 def _of_unpaired(

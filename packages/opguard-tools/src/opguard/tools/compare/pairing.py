@@ -8,7 +8,7 @@ on one side) the children are aligned without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -27,12 +27,18 @@ _UNKNOWN_BASIS = PairingBasis(
 
 @dataclass(slots=True, eq=False)
 class CallPair:
-    """A call of the baseline and the call of the candidate that corresponds to it."""
+    """A call of the baseline and the call of the candidate that corresponds to it.
+
+    Attributes:
+        in_order: Whether the pair keeps its place in the order of both runs; calls that were
+            moved do not, and say nothing about where other calls lie.
+    """
 
     baseline: Call
     candidate: Call
     source: RelationSource
     reason: str
+    in_order: bool = True
 
 
 @dataclass(slots=True)
@@ -66,9 +72,7 @@ def pair_calls(baseline: RankRecords, candidate: RankRecords, keys: CallsiteKeys
 class _Pairer:
     """State of one pairing: keys of all calls, and the pairs found so far."""
 
-    def __init__(
-        self, baseline: RankRecords, candidate: RankRecords, keys: CallsiteKeys
-    ) -> None:
+    def __init__(self, baseline: RankRecords, candidate: RankRecords, keys: CallsiteKeys) -> None:
         self._roots = (baseline.roots, candidate.roots)
         self._keys = keys
         self._key_baseline = [keys.call_key(call, keys.baseline) for call in baseline.calls]
@@ -92,6 +96,7 @@ class _Pairer:
                 pending.append((x.children, y.children))
             self._unpair(left, right, lifted)
         result = self._result
+        self._pair_moved()
         result.pairs.sort(key=lambda pair: pair.baseline.begin)
         result.unpaired_baseline.sort(key=lambda call: call.begin)
         result.unpaired_candidate.sort(key=lambda call: call.begin)
@@ -133,9 +138,7 @@ class _Pairer:
                 matches += [(left[i], right[j]) for i, j in indexes]
         return matches
 
-    def _lift(
-        self, left: Sequence[Call], right: Sequence[Call]
-    ) -> list[tuple[Call, Call]]:
+    def _lift(self, left: Sequence[Call], right: Sequence[Call]) -> list[tuple[Call, Call]]:
         """Look through unpaired calls that only wrap what the other side runs directly.
 
         A training loop moved into a function puts every call one level deeper on one side, a
@@ -172,10 +175,51 @@ class _Pairer:
         elif baseline.step != candidate.step:
             source = RelationSource.INFERRED
             reason += f"; step {baseline.step} against {candidate.step}"
-        pair = CallPair(baseline, candidate, source, reason)
+        self._register(CallPair(baseline, candidate, source, reason))
+
+    def _register(self, pair: CallPair) -> None:
         self._result.pairs.append(pair)
-        self._result.of_baseline[baseline.id] = pair
-        self._result.of_candidate[candidate.id] = pair
+        self._result.of_baseline[pair.baseline.id] = pair
+        self._result.of_candidate[pair.candidate.id] = pair
+
+    def _pair_moved(self) -> None:
+        """Pair leftover calls of one callsite and step that take and give exactly the same values.
+
+        Such a call was only moved (an initialisation made earlier or later); as a call on one
+        side only it would be blamed for values that both sides have. Values decide, so nothing
+        that differs can be paired this way.
+        """
+        result = self._result
+        waiting: dict[Hashable, list[Call]] = {}
+        for call in result.unpaired_candidate:
+            identity = self._identity(self._key_candidate, call)
+            if identity is not None:
+                waiting.setdefault(identity, []).append(call)
+        moved: set[int] = set()
+        for call in result.unpaired_baseline:
+            identity = self._identity(self._key_baseline, call)
+            found = waiting.get(identity) if identity is not None else None
+            if found:
+                other = found.pop(0)
+                pair = CallPair(
+                    call, other, RelationSource.INFERRED,
+                    "same callsite and same values at another place in the order", in_order=False,
+                )  # fmt: skip
+                self._register(pair)
+                moved |= {id(call), id(other)}
+        result.unpaired_baseline = [c for c in result.unpaired_baseline if id(c) not in moved]
+        result.unpaired_candidate = [c for c in result.unpaired_candidate if id(c) not in moved]
+
+    def _identity(self, keys: Sequence[int], call: Call) -> Hashable | None:
+        """Everything a call takes and gives, or None for a call that gives nothing."""
+        if not call.outputs or not call.ended:
+            return None
+        key = keys[call.index]
+        slots = (call.inputs, call.arguments, call.outputs)
+        return (
+            self._keys.movable.get(key, key), call.step, call.error,
+            *(frozenset(found.items()) for found in slots),
+        )  # fmt: skip
 
     def _unpair(
         self, left: Sequence[Call], right: Sequence[Call], lifted: Sequence[tuple[Call, Call]]
@@ -229,7 +273,7 @@ def _operator_basis(baseline: Call, candidate: Call) -> PairingBasis:
     if _below_site_packages(left) == _below_site_packages(right):
         return PairingBasis(RelationSource.EXACT, "same operator at the same place of the library")
     return PairingBasis(
-        RelationSource.INFERRED, f"same operator, other place of the library: {left} against {right}"
+        RelationSource.INFERRED, f"same operator, other place in the library: {left} and {right}"
     )
 
 

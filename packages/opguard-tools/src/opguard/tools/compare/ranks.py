@@ -115,6 +115,4 @@ def first_over_ranks(origins: Mapping[int, Sequence[Origin]]) -> tuple[int, Orig
     they order well enough; equal positions go to the lower rank.
     """
     firsts = [(rank, found[0]) for rank, found in origins.items() if found]
-    return min(
-        firsts, key=lambda entry: (entry[1].step, entry[1].position, entry[0]), default=None
-    )
+    return min(firsts, key=lambda entry: (entry[1].step, entry[1].position, entry[0]), default=None)

@@ -75,20 +75,14 @@ def compare_pair(pair: CallPair, fingerprints: FingerprintTable) -> PairDifferen
     if not (x.ended and y.ended):
         return PairDifference(inputs=inputs.both) if inputs.both else NO_DIFFERENCE
     outputs = _compare(x.outputs, y.outputs, Role.OUTPUT, fingerprints)
-    differing_outputs = (
-        outputs.both + outputs.one_sided_state + _raised(x, y, fingerprints)
-    )
+    differing_outputs = outputs.both + outputs.one_sided_state + _raised(x, y, fingerprints)
     if not differing_outputs:
         counted = inputs.both + inputs.one_sided_state
         return PairDifference(inputs=counted) if counted else NO_DIFFERENCE
     arguments = _compare(x.arguments, y.arguments, Role.INPUT, fingerprints)
     soft = tuple(d for d in inputs.one_sided if not d.slot.startswith(STATE_PREFIXES))
     return PairDifference(
-        inputs=inputs.both
-        + inputs.one_sided_state
-        + soft
-        + arguments.both
-        + arguments.one_sided,
+        inputs=inputs.both + inputs.one_sided_state + soft + arguments.both + arguments.one_sided,
         outputs=differing_outputs,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opguard.tools.compare.fingerprints import FingerprintTable, relate
+from opguard.tools.compare.fingerprints import FingerprintTable
 from opguard.tools.compare.pairing import CallPair
 from opguard.tools.compare.relations import Relation, RelationSource
 from opguard.tools.compare.slots import PairDifference, SlotDifference
@@ -115,7 +115,7 @@ def relate_slot(slot: SlotDifference, fingerprints: FingerprintTable) -> Relatio
     """Relation of a slot that differs; a slot on one side only is unpaired."""
     if slot.baseline is None or slot.candidate is None:
         return Relation.UNPAIRED
-    return relate(fingerprints[slot.baseline], fingerprints[slot.candidate]).relation
+    return fingerprints.relation(slot.baseline, slot.candidate)
 
 
 def _name_slots(difference: PairDifference) -> str:
@@ -159,7 +159,7 @@ def _count(
         if identity == other:
             equal += 1
             metadata_only += not fingerprints.is_signed(identity)
-        elif relate(fingerprints[identity], fingerprints[other]).relation is Relation.DIFFERENT:
+        elif fingerprints.relation(identity, other) is Relation.DIFFERENT:
             different += 1
         else:
             incompatible += 1

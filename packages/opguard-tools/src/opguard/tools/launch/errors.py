@@ -29,6 +29,12 @@ class WorkerFailedError(OpGuardError):
     error_type = "worker_failed"
 
 
+class CaptureUnavailableError(OpGuardError):
+    """The interpreter that the launcher starts cannot import opguard-core."""
+
+    error_type = "capture_unavailable"
+
+
 class ScriptRaisedError(OpGuardError):
     """The workload's script ended with an exception."""
 

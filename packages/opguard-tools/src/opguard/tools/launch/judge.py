@@ -14,6 +14,7 @@ from pathlib import Path
 from opguard.tools.launch.errors import (
     BatchCorruptError,
     BatchCountError,
+    CaptureUnavailableError,
     LauncherFailedError,
     RankEmptyError,
     RankEndedError,
@@ -29,8 +30,16 @@ from opguard.tools.launch.errors import (
 from opguard.tools.launch.progress import quote_log
 from opguard.tools.launch.receipts import Evidence, Receipt
 from opguard.tools.launch.supervise import Outcome
+from opguard.tools.protocol.errors import OpGuardError
 
 _KEPT = "what was captured stays in the output directory"
+
+_WORKER_ERRORS: dict[str, type[OpGuardError]] = {
+    "capture_unavailable": CaptureUnavailableError,
+    "unexpected_rank": RankUnexpectedError,
+    "duplicate_rank": ReceiptDuplicateError,
+}
+"""Error class for each identifier that a worker may give; any other is a worker failure."""
 
 
 def check_run(
@@ -52,6 +61,7 @@ def check_run(
 
     Raises:
         WorkloadTimeoutError: The time limit was reached.
+        CaptureUnavailableError: The launcher's interpreter has no opguard-core.
         WorkerFailedError: The tracer failed in a rank.
         ScriptRaisedError: The script raised.
         ScriptExitError: The script exited with a non-zero status.
@@ -85,15 +95,12 @@ def _check_worker_errors(evidence: Evidence, tail: str) -> None:
     if not evidence.worker_errors:
         return
     first = evidence.worker_errors[0]
-    if first.kind == RankUnexpectedError.error_type:
-        raise RankUnexpectedError(first.message + tail)
-    if first.kind == ReceiptDuplicateError.error_type:
-        raise ReceiptDuplicateError(first.message + tail)
     others = len(evidence.worker_errors) - 1
     also = f" ({others} more such files next to it)" if others else ""
-    raise WorkerFailedError(
-        f"the tracer failed in a rank, {first.kind}: {first.message} (stated in "
-        f"errors/{first.name}){also}" + tail,
+    error = _WORKER_ERRORS.get(first.kind, WorkerFailedError)
+    raise error(
+        f"the tracer could not run in a rank: {first.message} (stated in errors/{first.name})"
+        f"{also}" + tail,
         kind=first.kind,
     )
 

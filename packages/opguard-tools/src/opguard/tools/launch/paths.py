@@ -143,26 +143,30 @@ def make_directories(paths: OperationPaths) -> None:
         OutputExistsError: The output directory appeared since it was checked.
         PathConflictError: A directory cannot be made here.
     """
+    if paths.local_root is not None:
+        _make("local_root", paths.local_root)
+    _make("output", paths.output.parent)
     try:
-        if paths.local_root is not None:
-            paths.local_root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PathConflictError(
-            f"local_root: cannot make {paths.local_root}: {error.strerror}; choose a directory "
-            "that this user can write to",
-            field="local_root",
-        ) from error
-    try:
-        paths.output.parent.mkdir(parents=True, exist_ok=True)
         paths.output.mkdir()
     except FileExistsError as error:
         raise OutputExistsError(
-            f"output: {error.filename} exists already; choose a new output directory",
+            f"output: {paths.output} exists already; choose a new output directory",
             path=paths.output,
         ) from error
     except OSError as error:
-        raise PathConflictError(
-            f"output: cannot make {paths.output}: {error.strerror}; choose a directory that this "
-            "user can write to",
-            field="output",
-        ) from error
+        raise _cannot_make("output", paths.output, error) from error
+
+
+def _make(field: str, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_make(field, folder, error) from error
+
+
+def _cannot_make(field: str, folder: Path, error: OSError) -> PathConflictError:
+    return PathConflictError(
+        f"{field}: cannot make {folder}: {error.strerror}; choose a directory that this user can "
+        "write to",
+        field=field,
+    )

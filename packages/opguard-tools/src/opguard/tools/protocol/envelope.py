@@ -18,6 +18,7 @@ from typing import Any
 from opguard.tools.protocol.errors import (
     InternalError,
     InterruptedOperationError,
+    MissingDependencyError,
     OpGuardError,
 )
 from opguard.tools.protocol.models.base import PROTOCOL_VERSION, ClosedModel
@@ -106,6 +107,12 @@ def as_opguard_error(error: BaseException) -> OpGuardError:
         return InterruptedOperationError(
             "the operation was interrupted before it finished; start it again with a new output "
             "directory"
+        )
+    if isinstance(error, ModuleNotFoundError):
+        return MissingDependencyError(
+            f"the module {error.name} cannot be imported in {sys.executable}; install what "
+            "`capabilities` lists as missing",
+            module=error.name,
         )
     traceback.print_exception(error, file=sys.stderr)
     return InternalError(

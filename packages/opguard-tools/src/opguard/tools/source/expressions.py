@@ -8,55 +8,39 @@ rewriting use it, so an expression that must not be wrapped is never wrapped.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any
 
 from opguard.tools.source import refusals
+from opguard.tools.source.expression import Expression
 from opguard.tools.source.jit import Definition, compiled_definitions
-from opguard.tools.source.names import imported_names
+from opguard.tools.source.kinds import (
+    COMPREHENSION_FRAMES,
+    FRAME_NAMES,
+    LEAVES,
+    STATEMENTS,
+    Comprehension,
+)
+from opguard.tools.source.names import imported_names, names_compiler
 from opguard.tools.source.plan import Kind
-from opguard.tools.source.text import SourceText, Span, node_span
+from opguard.tools.source.text import SourceText, node_span
 
-Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-_FRAME_NAMES: dict[type[ast.AST], str] = {
-    ast.ListComp: "<listcomp>",
-    ast.SetComp: "<setcomp>",
-    ast.DictComp: "<dictcomp>",
-    ast.GeneratorExp: "<genexpr>",
-}
-_COMPREHENSION_FRAMES = sys.version_info < (3, 12)
-"""Before 3.12 every comprehension runs in a frame of its own; later only generators do."""
+_Visitor = Callable[["ExpressionIndex", Any], None]
+_VISITORS: dict[type[ast.AST], _Visitor] = {}
 
 
-@dataclass(slots=True, eq=False)
-class Expression:
-    """One expression that could be recorded.
+def _visits(*kinds: type[ast.AST]) -> Callable[[_Visitor], _Visitor]:
+    """Register a method of ``ExpressionIndex`` for kinds of nodes."""
 
-    Attributes:
-        node: The expression; for kind ``iterate`` the iterable, for ``augmented`` the statement.
-        kind: Its form.
-        span: Position of ``node``.
-        statement: Line and column of the statement that holds it.
-        qualname: Qualified name of the code object that evaluates it.
-        owner: For kind ``iterate`` the loop or comprehension; otherwise ``node``.
-        refusal: Why it cannot be wrapped, or None.
-        ordinal: Number among the statement's expressions, in source order.
-    """
+    def register(visitor: _Visitor) -> _Visitor:
+        _VISITORS.update(dict.fromkeys(kinds, visitor))
+        return visitor
 
-    node: ast.expr | ast.AugAssign
-    kind: Kind
-    span: Span
-    statement: tuple[int, int]
-    qualname: str
-    owner: ast.AST
-    refusal: str | None
-    ordinal: int = 0
-    order: tuple[int, int, int, int] = (0, 0, 0, 0)
+    return register
 
 
-class ExpressionIndex(ast.NodeVisitor):
+class ExpressionIndex:
     """Walk of one module.
 
     Attributes:
@@ -68,7 +52,9 @@ class ExpressionIndex(ast.NodeVisitor):
         """Index a parsed module."""
         imports = imported_names(tree)
         self.expressions: list[Expression] = []
-        self.compiled: dict[Definition, str] = compiled_definitions(tree, imports)
+        self.compiled: dict[Definition, str] = (
+            compiled_definitions(tree, imports) if names_compiler(source.text) else {}
+        )
         self._rules = refusals.Rules.of_module(source, tree, imports)
         self._statement = (1, 0)
         self._prefix = ""
@@ -76,7 +62,7 @@ class ExpressionIndex(ast.NodeVisitor):
         self._class: str | None = None
         self._blocked: str | None = None
         self._format: ast.expr | None = None
-        self.visit(tree)
+        self._visit(tree)
         self._number()
 
     def _number(self) -> None:
@@ -105,7 +91,7 @@ class ExpressionIndex(ast.NodeVisitor):
         anchor = span
         if self._format is not None:
             refusal = refusals.inside_format(kind) or refusal
-            anchor = node_span(self._format) if _COMPREHENSION_FRAMES else span
+            anchor = node_span(self._format) if COMPREHENSION_FRAMES else span
         order = (anchor[0], anchor[2], -anchor[1], -anchor[3])
         self.expressions.append(
             Expression(
@@ -120,96 +106,124 @@ class ExpressionIndex(ast.NodeVisitor):
             )
         )
 
-    def visit(self, node: ast.AST) -> None:
+    def _visit(self, node: ast.AST) -> None:
         """Visit a node; a statement becomes the place of what it contains."""
-        if not isinstance(node, ast.stmt):
-            super().visit(node)
+        kind = type(node)
+        if kind in LEAVES:
             return
-        outer = self._statement
-        self._statement = (node.lineno, node.col_offset)
-        super().visit(node)
-        self._statement = outer
+        if kind in STATEMENTS:
+            outer = self._statement
+            self._statement = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
+            _VISITORS.get(kind, ExpressionIndex._children)(self, node)
+            self._statement = outer
+        else:
+            _VISITORS.get(kind, ExpressionIndex._children)(self, node)
+
+    def _children(self, node: ast.AST) -> None:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if type(value) is list:
+                for item in value:
+                    if type(item) not in LEAVES:
+                        self._visit(item)
+            elif type(value) not in LEAVES:
+                self._visit(value)  # type: ignore[arg-type]  # what is no node is a leaf
 
     # Expressions that can be recorded.
 
-    def visit_Call(self, node: ast.Call) -> None:  # noqa: N802, D102
+    @_visits(ast.Call)
+    def _visit_call(self, node: ast.Call) -> None:
         self._add(node, "call", node, self._rules.call(node))
-        self.generic_visit(node)
+        self._children(node)
 
-    def visit_BinOp(self, node: ast.BinOp) -> None:  # noqa: N802, D102
+    @_visits(ast.BinOp)
+    def _visit_bin_op(self, node: ast.BinOp) -> None:
         self._add(node, "binary", node, None)
-        self.generic_visit(node)
+        self._children(node)
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:  # noqa: N802, D102
+    @_visits(ast.UnaryOp)
+    def _visit_unary_op(self, node: ast.UnaryOp) -> None:
         self._add(node, "unary", node, None)
-        self.generic_visit(node)
+        self._children(node)
 
-    def visit_Compare(self, node: ast.Compare) -> None:  # noqa: N802, D102
+    @_visits(ast.Compare)
+    def _visit_compare(self, node: ast.Compare) -> None:
         self._add(node, "compare", node, refusals.compare(node))
-        self.generic_visit(node)
+        self._children(node)
 
-    def visit_Subscript(self, node: ast.Subscript) -> None:  # noqa: N802, D102
+    @_visits(ast.Subscript)
+    def _visit_subscript(self, node: ast.Subscript) -> None:
         self._add(node, "subscript" if isinstance(node.ctx, ast.Load) else "store", node, None)
-        self.generic_visit(node)
+        self._children(node)
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:  # noqa: N802, D102
+    @_visits(ast.Attribute)
+    def _visit_attribute(self, node: ast.Attribute) -> None:
         if isinstance(node.ctx, ast.Load):
             self._add(node, "attribute", node, self._rules.attribute(node, self._class))
-        self.generic_visit(node)
+        self._children(node)
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:  # noqa: N802, D102
+    @_visits(ast.AugAssign)
+    def _visit_aug_assign(self, node: ast.AugAssign) -> None:
         self._add(node, "augmented", node, refusals.augmented(node))
-        self.generic_visit(node)
+        self._children(node)
 
-    def visit_For(self, node: ast.For) -> None:  # noqa: N802, D102
+    @_visits(ast.For)
+    def _visit_for(self, node: ast.For) -> None:
         self._add(node.iter, "iterate", node, None)
-        self.generic_visit(node)
+        self._children(node)
 
-    def visit_AsyncFor(self, node: ast.AsyncFor) -> None:  # noqa: N802, D102
+    @_visits(ast.AsyncFor)
+    def _visit_async_for(self, node: ast.AsyncFor) -> None:
         self._add(node.iter, "iterate", node, refusals.ASYNCHRONOUS)
-        self.generic_visit(node)
+        self._children(node)
 
     # Constructs that change where or whether an expression can be recorded.
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:  # noqa: N802, D102
+    @_visits(ast.JoinedStr)
+    def _visit_joined_str(self, node: ast.JoinedStr) -> None:
         with self._within(_format=self._format or node):
-            self.generic_visit(node)
+            self._children(node)
 
-    def visit_FormattedValue(self, node: ast.FormattedValue) -> None:  # noqa: N802, D102
+    @_visits(ast.FormattedValue)
+    def _visit_formatted_value(self, node: ast.FormattedValue) -> None:
         blocked = self._blocked or self._rules.self_documenting(node)
         with self._within(_blocked=blocked):
-            self.visit(node.value)
+            self._visit(node.value)
         if node.format_spec is not None:
-            self.visit(node.format_spec)
+            self._visit(node.format_spec)
 
-    def visit_TemplateStr(self, node: ast.AST) -> None:  # noqa: N802, D102
+    @_visits(*(kind for kind in ast.expr.__subclasses__() if kind.__name__ == "TemplateStr"))
+    def _visit_template_str(self, node: ast.AST) -> None:
         with self._within(_blocked=self._blocked or refusals.TEMPLATE):
-            self.generic_visit(node)
+            self._children(node)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:  # noqa: N802, D102
-        self.visit(node.target)
+    @_visits(ast.AnnAssign)
+    def _visit_ann_assign(self, node: ast.AnnAssign) -> None:
+        self._visit(node.target)
         self._annotation(node.annotation)
         if node.value is not None:
-            self.visit(node.value)
+            self._visit(node.value)
 
-    def visit_arg(self, node: ast.arg) -> None:  # noqa: D102
+    @_visits(ast.arg)
+    def _visit_arg(self, node: ast.arg) -> None:
         self._annotation(node.annotation)
 
-    def visit_match_case(self, node: ast.match_case) -> None:  # noqa: D102
+    @_visits(ast.match_case)
+    def _visit_match_case(self, node: ast.match_case) -> None:
         if node.guard is not None:  # a pattern is no expression: nothing in it is called
-            self.visit(node.guard)
+            self._visit(node.guard)
         self._body(node.body)
 
     def _annotation(self, node: ast.expr | None) -> None:
         if node is not None:
             with self._within(_blocked=self._blocked or self._rules.annotation):
-                self.visit(node)
+                self._visit(node)
 
     # Code objects.
 
     def _body(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
-            self.visit(statement)
+            self._visit(statement)
 
     @contextmanager
     def _scope(self, name: str, *, is_class: bool = False) -> Iterator[None]:
@@ -224,41 +238,43 @@ class ExpressionIndex(ast.NodeVisitor):
         blocked = refusals.compiled(node, compiler) if compiler is not None else None
         with self._within(_blocked=self._blocked or blocked):
             for decorator in node.decorator_list:
-                self.visit(decorator)
+                self._visit(decorator)
             for parameter in getattr(node, "type_params", ()):
-                self.visit(parameter)
+                self._visit(parameter)
             header()
             with self._scope(node.name, is_class=isinstance(node, ast.ClassDef)):
                 self._body(node.body)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:  # noqa: N802, D102
+    @_visits(ast.FunctionDef, ast.AsyncFunctionDef)
+    def _visit_function_def(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         def header() -> None:
-            self.visit(node.args)
+            self._visit(node.args)
             self._annotation(node.returns)
 
         self._definition(node, header)
 
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:  # noqa: N802, D102
+    @_visits(ast.ClassDef)
+    def _visit_class_def(self, node: ast.ClassDef) -> None:
         def header() -> None:
             for argument in (*node.bases, *node.keywords):
-                self.visit(argument)
+                self._visit(argument)
 
         self._definition(node, header)
 
-    def visit_Lambda(self, node: ast.Lambda) -> None:  # noqa: N802, D102
-        self.visit(node.args)
+    @_visits(ast.Lambda)
+    def _visit_lambda(self, node: ast.Lambda) -> None:
+        self._visit(node.args)
         with self._scope("<lambda>"):
-            self.visit(node.body)
+            self._visit(node.body)
 
+    @_visits(*FRAME_NAMES)
     def _comprehension(self, node: Comprehension) -> None:
         first = node.generators[0]
         refusal = refusals.ASYNCHRONOUS if first.is_async else None
         self._add(first.iter, "iterate", node, refusal)
-        self.visit(first.iter)
-        if _COMPREHENSION_FRAMES or isinstance(node, ast.GeneratorExp):
-            with self._scope(_FRAME_NAMES[type(node)]):
+        self._visit(first.iter)
+        if COMPREHENSION_FRAMES or isinstance(node, ast.GeneratorExp):
+            with self._scope(FRAME_NAMES[type(node)]):
                 self._comprehension_body(node)
         else:
             self._comprehension_body(node)
@@ -266,17 +282,12 @@ class ExpressionIndex(ast.NodeVisitor):
     def _comprehension_body(self, node: Comprehension) -> None:
         results = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
         for result in results:
-            self.visit(result)
+            self._visit(result)
         for number, generator in enumerate(node.generators):
             if number:
                 refusal = refusals.ASYNCHRONOUS if generator.is_async else None
                 self._add(generator.iter, "iterate", node, refusal)
-                self.visit(generator.iter)
-            self.visit(generator.target)
+                self._visit(generator.iter)
+            self._visit(generator.target)
             for condition in generator.ifs:
-                self.visit(condition)
-
-    visit_ListComp = _comprehension  # noqa: N815
-    visit_SetComp = _comprehension  # noqa: N815
-    visit_DictComp = _comprehension  # noqa: N815
-    visit_GeneratorExp = _comprehension  # noqa: N815
+                self._visit(condition)

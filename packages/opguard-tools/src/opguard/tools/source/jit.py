@@ -18,19 +18,24 @@ def compiled_definitions(tree: ast.Module, imports: dict[str, str]) -> dict[Defi
     name in the same module, because ``torch.jit.script`` compiles that too. A module that is
     scripted elsewhere cannot be seen here.
 
+    Args:
+        tree: The module.
+        imports: What its imported names stand for.
+
     Source:
         Protocol requirement C3.
     """
+    nodes = list(ast.walk(tree))
     found: dict[Definition, str] = {}
     by_name: dict[str, list[Definition]] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, _DEFINITION):
             by_name.setdefault(node.name, []).append(node)
             for decorator in node.decorator_list:
                 compiler = source_compiler(decorator, imports)
                 if compiler is not None:
                     found.setdefault(node, compiler)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and node.args:
             compiler = source_compiler(node.func, imports)
             if compiler is not None:

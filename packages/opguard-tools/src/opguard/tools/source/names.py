@@ -7,6 +7,9 @@ Only as much as is needed to recognise a decorator or a builtin under any spelli
 from __future__ import annotations
 
 import ast
+import re
+
+from opguard.tools.source.kinds import walk_statements
 
 FRAME_BUILTINS = frozenset(
     {"super", "locals", "globals", "vars", "dir", "eval", "exec", "breakpoint"}
@@ -17,13 +20,14 @@ _FRAME_FUNCTIONS = frozenset({"_getframe", "_getframemodulename", "_current_fram
 _INSPECT_FUNCTIONS = frozenset({"currentframe", "stack", "trace", "getouterframes"})
 
 _COMPILERS = frozenset({"jit", "njit", "script", "script_method", "script_if_tracing", "autotune"})
+_COMPILER_WORD = re.compile(rf"\b(?:{'|'.join(sorted(_COMPILERS))}|jit\.export)\b")
 _COMPILER_PACKAGES = frozenset({"torch", "triton", "numba", "jax"})
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
     """Full dotted name of every name that an import in the module binds."""
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in walk_statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
@@ -52,15 +56,24 @@ def dotted(node: ast.expr, imports: dict[str, str]) -> tuple[str, bool] | None:
 
 def uses_caller_frame(callee: ast.expr, imports: dict[str, str]) -> bool:
     """Whether a callee reads the frame that calls it, so that it must be called from there."""
-    if isinstance(callee, ast.Name) and callee.id in FRAME_BUILTINS:
-        return True
-    name = dotted(callee, imports)
-    if name is None:
+    if isinstance(callee, ast.Name):
+        if callee.id in FRAME_BUILTINS:
+            return True
+        package, _, last = imports.get(callee.id, "").rpartition(".")
+    elif isinstance(callee, ast.Attribute):
+        last = callee.attr
+        if last not in _INSPECT_FUNCTIONS:
+            return last in _FRAME_FUNCTIONS
+        name = dotted(callee, imports)
+        package = "" if name is None else name[0].rpartition(".")[0]
+    else:
         return False
-    package, _, last = name[0].rpartition(".")
-    if last in _FRAME_FUNCTIONS:
-        return True
-    return last in _INSPECT_FUNCTIONS and package == "inspect"
+    return last in _FRAME_FUNCTIONS or (package == "inspect" and last in _INSPECT_FUNCTIONS)
+
+
+def names_compiler(text: str) -> bool:
+    """Whether a module's text has any word that ``source_compiler`` could recognise."""
+    return _COMPILER_WORD.search(text) is not None
 
 
 def source_compiler(node: ast.expr, imports: dict[str, str]) -> str | None:

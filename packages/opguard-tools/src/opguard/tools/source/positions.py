@@ -13,10 +13,10 @@ the interpreters named:
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 
-from opguard.tools.source.expressions import Expression
+from opguard.tools.source.expression import Expression
+from opguard.tools.source.kinds import COMPREHENSION_FRAMES, FRAME_NAMES, Comprehension
 from opguard.tools.source.observe import ObservedSpan, SpanFlag
 from opguard.tools.source.text import Span, node_span
 
@@ -25,10 +25,6 @@ NO_FORM = (
     "it is a truth test, an unpacking, formatting or the like"
 )
 BEYOND_END = "the position is beyond the end of the file, which changed since discovery"
-
-_COMPREHENSION = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_COMPREHENSION_FRAMES = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-_INLINED = sys.version_info >= (3, 12)
 
 
 class PositionMap:
@@ -128,8 +124,8 @@ def _is_comprehension_call(expression: Expression, span: ObservedSpan) -> bool:
     """
     if expression.kind != "iterate" or span.position == expression.span:
         return False
-    if not isinstance(expression.owner, _COMPREHENSION):
+    if not isinstance(expression.owner, Comprehension):
         return False
-    inlined = _INLINED and not isinstance(expression.owner, ast.GeneratorExp)
-    inside = span.qualname.endswith(_COMPREHENSION_FRAMES) or inlined
+    inlined = not COMPREHENSION_FRAMES and not isinstance(expression.owner, ast.GeneratorExp)
+    inside = span.qualname.endswith(tuple(FRAME_NAMES.values())) or inlined
     return not inside and not span.flags & SpanFlag.INNERMOST

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import sys
 from dataclasses import dataclass
 
 from opguard.tools.source.jit import Definition
+from opguard.tools.source.kinds import FORMAT_POSITIONS
 from opguard.tools.source.names import uses_caller_frame
 from opguard.tools.source.operators import COMPARE
 from opguard.tools.source.plan import Kind
@@ -18,7 +18,6 @@ _OLD_FORMAT = "positions inside an f-string are not usable on Python 3.11"
 _SELF_DOCUMENTING = "an f-string with = shows the text of its expression"
 _FORMAT_ATTRIBUTE = "the wrapped form of an attribute needs quotes, which may end the f-string"
 _ANNOTATION = "annotations are kept as text (from __future__ import annotations)"
-_FORMAT_POSITIONS = sys.version_info >= (3, 12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class Rules:
 
     def self_documenting(self, node: ast.FormattedValue) -> str | None:
         """Reason against wrapping in ``{expression=}``, whose text is part of the string."""
-        if not _FORMAT_POSITIONS:
+        if not FORMAT_POSITIONS:
             return _OLD_FORMAT
         _, value_end = self.source.span(node.value)
         _, end = self.source.span(node)
@@ -83,7 +82,7 @@ class Rules:
 
 def inside_format(kind: Kind) -> str | None:
     """Reason against wrapping something inside an f-string."""
-    if not _FORMAT_POSITIONS:
+    if not FORMAT_POSITIONS:
         return _OLD_FORMAT
     return _FORMAT_ATTRIBUTE if kind == "attribute" else None
 

@@ -1,6 +1,6 @@
-"""Decoded source text with the positions that ``ast`` uses.
+r"""Decoded source text with the positions that ``ast`` uses.
 
-``ast`` counts lines by ``\\n``, ``\\r\\n`` and ``\\r`` only, and columns in bytes of the UTF-8 form
+``ast`` counts lines by ``\n``, ``\r\n`` and ``\r`` only, and columns in bytes of the UTF-8 form
 of the decoded line, whatever the file's encoding. Everything here follows that, so a position of
 a node becomes an offset into the decoded text, and the text goes back to the file's own bytes.
 """
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ast
 import codecs
+import gc
 import re
 import tokenize
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from opguard.tools.source.errors import UnusableSourceError
@@ -93,7 +95,8 @@ class SourceText:
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         """Offsets of a node's first character and of the one after its last."""
         end_line, end_col = node.end_lineno, node.end_col_offset
-        assert end_line is not None and end_col is not None  # nodes come from the parser
+        assert end_line is not None  # the parser sets both
+        assert end_col is not None
         return self.offset(node.lineno, node.col_offset), self.offset(end_line, end_col)
 
     def encode(self, text: str) -> bytes:
@@ -123,14 +126,36 @@ def parse(text: str) -> ast.Module:
             raise _unusable("nested too deeply for the parser") from error
 
 
+def count_lines(text: str) -> int:
+    """Number of lines of a text, the last one included even when it is empty."""
+    return len(_line_starts(text)) - 1
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Suspend the cyclic garbage collector, where it runs.
+
+    A syntax tree is a great many objects that all stay alive while it is used: collections in
+    between find nothing and take about half of the time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def node_span(node: ast.expr | ast.stmt) -> Span:
     """Lines and columns of a parsed node."""
-    assert node.end_lineno is not None and node.end_col_offset is not None
+    assert node.end_lineno is not None  # the parser sets both
+    assert node.end_col_offset is not None
     return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
 
 
 def _byte_lines(source: bytes) -> Iterator[bytes]:
-    """Lines by Python's own line ends, each closed by ``\\n``: a lone ``\\r`` ends one too."""
+    r"""Lines by Python's own line ends, each closed by ``\n``: a lone ``\r`` ends one too."""
     for match in _BYTE_LINE.finditer(source):
         if match.group():
             yield match.group().rstrip(b"\r\n") + b"\n"

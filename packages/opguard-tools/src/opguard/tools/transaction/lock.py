@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -150,11 +151,13 @@ class CheckoutLock:
         if descriptor is None:
             return
         _held.discard(self)
-        try:
+        # A stale mount may refuse any of these; the operation itself is over by now.
+        with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
+        with contextlib.suppress(OSError):
             # Closing alone would leave the lock with a child that shares the open file.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
-        finally:
+        with contextlib.suppress(OSError):
             os.close(descriptor)
 
     def _forget_in_child(self) -> None:

@@ -67,7 +67,7 @@ class RankCapture(ClosedModel):
 
 
 class DeterminismPolicy(ClosedModel):
-    """Whether the opt-in determinism policy was on, and what it set.
+    """Whether the opt-in determinism policy was on, and the settings in force.
 
     Source:
         Protocol requirement B10.
@@ -77,10 +77,10 @@ class DeterminismPolicy(ClosedModel):
         description="True when the request's `workload.env` holds OPGUARD_DETERMINISTIC=1.",
         examples=[False],
     )
-    settings: dict[str, str] = Field(
-        description="Each setting that the policy applied, with its value as text; empty without "
-        "the opt-in.",
-        examples=[{"cudnn.benchmark": "False"}],
+    settings: dict[str, str | bool | int | None] = Field(
+        description="Each setting that the policy governs, with the value in force at the end of "
+        "the run; null where it was not set.",
+        examples=[{"cudnn.benchmark": False, "CUBLAS_WORKSPACE_CONFIG": None}],
     )
 
 

@@ -1,0 +1,75 @@
+//! The callable that stands in for a callee at an instrumented callsite.
+
+use pyo3::exceptions::PyBaseException;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use pyo3::{PyTraverseError, intern};
+
+/// Calls ``callee`` and tells ``recorder`` before and after.
+///
+/// A native frame: nothing shows in tracebacks or ``sys._getframe``.
+#[pyclass(frozen, module = "xorsig")]
+pub struct CallSite {
+    /// Number of the site in the plan.
+    #[pyo3(get)]
+    index: u32,
+    /// What is called.
+    #[pyo3(get)]
+    callee: Py<PyAny>,
+    /// Object with ``begin``, ``finish`` and ``fail``.
+    #[pyo3(get)]
+    recorder: Py<PyAny>,
+}
+
+#[pymethods]
+impl CallSite {
+    #[new]
+    fn new(index: u32, callee: Py<PyAny>, recorder: Py<PyAny>) -> Self {
+        Self { index, callee, recorder }
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let recorder = self.recorder.bind(py);
+        let callee = self.callee.bind(py);
+        let begun = (self.index, callee, args, kwargs);
+        let token = recorder.call_method1(intern!(py, "begin"), begun)?;
+        if token.is_none() {
+            return callee.call(args, kwargs);
+        }
+        match callee.call(args, kwargs) {
+            Ok(result) => {
+                recorder.call_method1(intern!(py, "finish"), (token, &result))?;
+                Ok(result)
+            }
+            Err(error) => {
+                let raised = error.value(py).clone();
+                match recorder.call_method1(intern!(py, "fail"), (token, &raised)) {
+                    Ok(_) => Err(error),
+                    Err(failure) => Err(in_context(py, failure, raised)),
+                }
+            }
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.callee)?;
+        visit.call(&self.recorder)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("CallSite({}, {})", self.index, self.callee.bind(py).repr()?))
+    }
+}
+
+/// The recorder's own failure, with the callee's exception as its context, as Python would.
+fn in_context(py: Python<'_>, failure: PyErr, raised: Bound<'_, PyBaseException>) -> PyErr {
+    let attached = failure.value(py).setattr(intern!(py, "__context__"), raised);
+    attached.map_or_else(|error| error, |()| failure)
+}

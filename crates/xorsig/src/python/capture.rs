@@ -1,0 +1,256 @@
+//! The capture writer.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::errors::{from_capture, from_write};
+use crate::capture::append::{Appender, Begin, LayoutText};
+use crate::capture::parse_capture_id;
+use crate::capture::records::{SpanRow, TensorRow, ValueRow};
+use crate::capture::writer::{self, Options, Stats, WriteError};
+
+/// Appends records of one rank; a native thread publishes them.
+#[pyclass(frozen, module = "xorsig")]
+pub struct CaptureWriter {
+    writer: std::mem::ManuallyDrop<writer::CaptureWriter>,
+    abandoned: AtomicBool,
+}
+
+impl CaptureWriter {
+    /// Whether nothing of the writer may be touched: it was abandoned, or this is a forked child.
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed) || self.writer.is_foreign()
+    }
+
+    /// Appends under the writer's lock; waits for it, or for the queue, without the GIL.
+    fn append<T: Default + Send>(
+        &self,
+        py: Python<'_>,
+        mut append: impl FnMut(&mut Appender<'_>) -> Result<T, WriteError> + Send,
+    ) -> PyResult<T> {
+        if self.is_abandoned() {
+            return Ok(T::default());
+        }
+        let result = match self.writer.try_append(&mut append) {
+            Some(result) => result,
+            None => py.detach(|| self.writer.append(append)),
+        };
+        result.map_err(|error| from_write(py, &error))
+    }
+}
+
+impl Drop for CaptureWriter {
+    fn drop(&mut self) {
+        if !self.is_abandoned() {
+            // SAFETY: `drop` runs once, and nothing uses the field after it. The GIL may be held:
+            // the writer's thread, which this waits for, never takes it.
+            unsafe { std::mem::ManuallyDrop::drop(&mut self.writer) };
+        }
+    }
+}
+
+#[pymethods]
+impl CaptureWriter {
+    #[new]
+    #[pyo3(signature = (
+        directory, staging, *, capture_id, rank, regions=4, max_batch_records=65536, queue_batches=4
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python class")]
+    fn new(
+        py: Python<'_>,
+        directory: PathBuf,
+        staging: PathBuf,
+        capture_id: &str,
+        rank: u32,
+        regions: u32,
+        max_batch_records: usize,
+        queue_batches: usize,
+    ) -> PyResult<Self> {
+        let capture_id = parse_capture_id(capture_id).map_err(|error| from_capture(py, &error))?;
+        let options = Options {
+            directory,
+            staging,
+            capture_id,
+            rank,
+            regions,
+            max_batch_records,
+            queue_batches,
+        };
+        let writer = py.detach(|| writer::CaptureWriter::new(&options));
+        Ok(Self {
+            writer: std::mem::ManuallyDrop::new(writer.map_err(|error| from_capture(py, &error))?),
+            abandoned: AtomicBool::new(false),
+        })
+    }
+
+    /// Id of a text, stable within the capture; the empty text has id 0.
+    fn intern(&self, py: Python<'_>, text: &str) -> PyResult<u32> {
+        self.append(py, |batch| batch.name(text))
+    }
+
+    /// Id of a layout, stable within the capture.
+    #[expect(clippy::too_many_arguments, reason = "fields of the record")]
+    fn layout(
+        &self,
+        py: Python<'_>,
+        dtype: &str,
+        shape: Vec<i64>,
+        strides: Option<Vec<i64>>,
+        device: &str,
+        kind: &str,
+        logical_nbytes: u64,
+    ) -> PyResult<u32> {
+        let layout = LayoutText { dtype, shape, strides, device, kind, logical_nbytes };
+        self.append(py, |batch| batch.layout(layout.clone()))
+    }
+
+    /// Records the begin of a call; the returned tick is the call's identity.
+    #[expect(clippy::too_many_arguments, reason = "fields of the record")]
+    fn begin(
+        &self,
+        py: Python<'_>,
+        parent: u64,
+        site: u32,
+        step: i64,
+        phase: u8,
+        thread: u32,
+        flags: u32,
+        callee_name_id: u32,
+    ) -> PyResult<u64> {
+        let call = Begin { parent, site, step, phase, thread, flags, callee: callee_name_id };
+        self.append(py, |batch| batch.begin(call))
+    }
+
+    /// Records the end of a call.
+    fn end(
+        &self,
+        py: Python<'_>,
+        call: u64,
+        status: u8,
+        flags: u32,
+        error_name_id: u32,
+    ) -> PyResult<u64> {
+        self.append(py, |batch| batch.end(call, status, flags, error_name_id))
+    }
+
+    /// Records a tensor at the boundary of a call.
+    #[pyo3(signature = (call, role, slot_name_id, layout_id, signature, note_name_id=0))]
+    #[expect(clippy::too_many_arguments, reason = "fields of the record")]
+    fn tensor(
+        &self,
+        py: Python<'_>,
+        call: u64,
+        role: u8,
+        slot_name_id: u32,
+        layout_id: u32,
+        signature: Option<&[u8]>,
+        note_name_id: u32,
+    ) -> PyResult<u64> {
+        let row = TensorRow {
+            tick: 0,
+            call,
+            role,
+            slot: slot_name_id,
+            layout: layout_id,
+            signature,
+            note: note_name_id,
+        };
+        self.append(py, |batch| batch.tensor(row))
+    }
+
+    /// Records a value that is not a tensor.
+    fn value(
+        &self,
+        py: Python<'_>,
+        call: u64,
+        role: u8,
+        slot_name_id: u32,
+        value_name_id: u32,
+    ) -> PyResult<u64> {
+        let row = ValueRow { tick: 0, call, role, slot: slot_name_id, value: value_name_id };
+        self.append(py, |batch| batch.value(row))
+    }
+
+    /// Records something that belongs to the run and not to a call.
+    fn mark(
+        &self,
+        py: Python<'_>,
+        kind: u8,
+        step: i64,
+        name_id: u32,
+        value_name_id: u32,
+    ) -> PyResult<u64> {
+        self.append(py, |batch| batch.mark(kind, step, name_id, value_name_id))
+    }
+
+    /// Records a source expression seen by discovery.
+    #[expect(clippy::too_many_arguments, reason = "fields of the record")]
+    fn span(
+        &self,
+        py: Python<'_>,
+        file_id: u32,
+        qualname_id: u32,
+        line: i32,
+        end_line: i32,
+        col: i32,
+        end_col: i32,
+        operator_id: u32,
+        count: u64,
+        flags: u32,
+        example_id: u32,
+    ) -> PyResult<()> {
+        let row = SpanRow {
+            file: file_id,
+            qualname: qualname_id,
+            position: [line, end_line, col, end_col],
+            operator: operator_id,
+            count,
+            flags,
+            example: example_id,
+        };
+        self.append(py, |batch| batch.span(row))
+    }
+
+    /// Cuts the current batch and waits until it is published.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_abandoned() {
+            return Ok(());
+        }
+        py.detach(|| self.writer.flush()).map_err(|error| from_write(py, &error))
+    }
+
+    /// Counts of what was published and of waiting.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.is_abandoned() {
+            return stats_dict(py, Stats::default());
+        }
+        stats_dict(py, py.detach(|| self.writer.stats()))
+    }
+
+    /// Leaves files, locks and threads alone from here on; for forked children.
+    fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// Publishes what is left, ends the thread, and returns the final counts.
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.is_abandoned() {
+            return stats_dict(py, Stats::default());
+        }
+        let stats = py.detach(|| self.writer.close()).map_err(|error| from_write(py, &error))?;
+        stats_dict(py, stats)
+    }
+}
+
+fn stats_dict(py: Python<'_>, stats: Stats) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("batches", stats.batches)?;
+    dict.set_item("records", stats.records)?;
+    dict.set_item("bytes", stats.bytes)?;
+    dict.set_item("blocked", stats.blocked)?;
+    dict.set_item("blocked_ns", stats.blocked_ns)?;
+    Ok(dict)
+}

@@ -1,0 +1,133 @@
+//! Fingerprint functions.
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::fingerprint::level::Level;
+use crate::fingerprint::regions::Regions;
+use crate::fingerprint::strided::{self, Layout};
+use crate::fingerprint::{self as fingerprints, MAX_REGIONS};
+
+/// The GIL is released for inputs of at least this many bytes: below, hashing takes less time
+/// (about 10 µs) than a contended lock takes to come back.
+const RELEASE_BYTES: usize = 256 * 1024;
+
+/// The memory of an object with the buffer protocol, held while this value lives.
+struct Bytes(PyUntypedBuffer);
+
+impl Bytes {
+    fn new(data: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = PyUntypedBuffer::get(data)?;
+        if buffer.is_c_contiguous() {
+            Ok(Self(buffer))
+        } else {
+            Err(PyBufferError::new_err("data is not C-contiguous; pass a contiguous copy of it"))
+        }
+    }
+
+    /// Calls `hash` with the bytes, without the GIL if there are many.
+    fn with<T: Send>(&self, py: Python<'_>, hash: impl FnOnce(&[u8]) -> T + Send) -> T {
+        let length = self.0.len_bytes();
+        let bytes: &[u8] = if length == 0 {
+            // The pointer of an empty buffer may be null.
+            &[]
+        } else {
+            // SAFETY: the buffer is C-contiguous (checked in `new`) and stays exported while
+            // `self` lives; writers in other threads are the caller's to exclude, as documented.
+            unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), length) }
+        };
+        release(py, length, || hash(bytes))
+    }
+}
+
+fn release<T: Send>(py: Python<'_>, nbytes: usize, hash: impl FnOnce() -> T + Send) -> T {
+    if nbytes >= RELEASE_BYTES { py.detach(hash) } else { hash() }
+}
+
+fn regions_error() -> PyErr {
+    PyValueError::new_err(format!("regions must be 1 to {MAX_REGIONS}"))
+}
+
+/// XOR of all little-endian u32 words of ``data``.
+#[pyfunction]
+pub fn xor(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u32> {
+    Ok(Bytes::new(data)?.with(py, fingerprints::xor))
+}
+
+/// XOR of the words of each region of ``data``.
+#[pyfunction]
+#[pyo3(signature = (data, regions=4))]
+pub fn region_xor<'py>(
+    py: Python<'py>,
+    data: &Bound<'py, PyAny>,
+    regions: usize,
+) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
+    let values = Bytes::new(data)?.with(py, |bytes| fingerprints::region_xor(bytes, regions));
+    pyo3::types::PyTuple::new(py, values.ok_or_else(regions_error)?)
+}
+
+/// XOR of the mixed words of each region of ``data``.
+#[pyfunction]
+#[pyo3(signature = (data, regions=4))]
+pub fn region_mix<'py>(
+    py: Python<'py>,
+    data: &Bound<'py, PyAny>,
+    regions: usize,
+) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
+    let values = Bytes::new(data)?.with(py, |bytes| fingerprints::region_mix(bytes, regions));
+    pyo3::types::PyTuple::new(py, values.ok_or_else(regions_error)?)
+}
+
+/// Half-open byte range of each region of a tensor of ``nbytes`` bytes.
+#[pyfunction]
+#[pyo3(signature = (nbytes, regions=4))]
+pub fn byte_ranges(nbytes: u64, regions: usize) -> PyResult<Vec<(u64, u64)>> {
+    let split = Regions::new(nbytes, regions).ok_or_else(regions_error)?;
+    Ok((0..regions).map(|region| split.byte_range(region)).map(|r| (r.start, r.end)).collect())
+}
+
+/// XOR of each of ``rows`` equal parts of ``data``, each padded on its own.
+#[pyfunction]
+pub fn row_xor(py: Python<'_>, data: &Bound<'_, PyAny>, rows: usize) -> PyResult<Vec<u32>> {
+    let bytes = Bytes::new(data)?;
+    let length = bytes.0.len_bytes();
+    if rows == 0 && length == 0 {
+        return Ok(Vec::new());
+    }
+    if rows == 0 || !length.is_multiple_of(rows) {
+        let message = format!("{length} bytes do not split into {rows} equal rows");
+        return Err(PyValueError::new_err(message));
+    }
+    let row_bytes = length / rows;
+    if row_bytes == 0 {
+        let mut values = Vec::new();
+        values.try_reserve_exact(rows).map_err(|_| PyValueError::new_err("rows is too large"))?;
+        values.resize(rows, 0);
+        return Ok(values);
+    }
+    Ok(bytes.with(py, |bytes| bytes.chunks_exact(row_bytes).map(fingerprints::xor).collect()))
+}
+
+/// Both values of each region of the tensor in memory at ``address``.
+#[pyfunction]
+#[pyo3(signature = (address, shape, strides, itemsize, regions=4))]
+pub fn fingerprint<'py>(
+    py: Python<'py>,
+    address: usize,
+    shape: Vec<usize>,
+    strides: Vec<isize>,
+    itemsize: usize,
+    regions: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let invalid = |error: strided::LayoutError| PyValueError::new_err(error.to_string());
+    let layout = Layout::new(&shape, &strides, itemsize).map_err(invalid)?;
+    let value = release(py, layout.nbytes(), || {
+        let pointer = std::ptr::with_exposed_provenance(address);
+        // SAFETY: that the address and the layout describe readable memory is this function's
+        // documented precondition; Python cannot prove it and this code cannot check it.
+        unsafe { strided::fingerprint(pointer, &layout, regions, Level::detect()) }
+    });
+    Ok(PyBytes::new(py, &value.map_err(invalid)?.to_bytes()))
+}

@@ -1,0 +1,37 @@
+//! The extension module `xorsig._xorsig`: arguments in, Rust out, errors mapped, no logic.
+
+mod callsite;
+mod capture;
+mod errors;
+mod fingerprint;
+mod report;
+mod tables;
+
+use pyo3::prelude::*;
+
+/// Native half of the package `xorsig`; import that instead.
+#[pymodule(gil_used = false)]
+mod _xorsig {
+    #[pymodule_export]
+    use super::callsite::CallSite;
+    #[pymodule_export]
+    use super::capture::CaptureWriter;
+    #[pymodule_export]
+    use super::fingerprint::{byte_ranges, fingerprint, region_mix, region_xor, row_xor, xor};
+    #[pymodule_export]
+    use super::report::write_perfetto;
+    #[pymodule_export]
+    use super::tables::{materialize, read_receipt, verify_capture, write_receipt};
+
+    use crate::{capture, fingerprint as fingerprints};
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("FORMAT_VERSION", capture::FORMAT_VERSION)?;
+        module.add("XOR_SCHEME", fingerprints::XOR_SCHEME)?;
+        module.add("MIX_SCHEME", fingerprints::MIX_SCHEME)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+"""Kinds of syntax nodes, and what differs between the supported interpreters."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+FRAME_NAMES: dict[type[ast.AST], str] = {
+    ast.ListComp: "<listcomp>",
+    ast.SetComp: "<setcomp>",
+    ast.DictComp: "<dictcomp>",
+    ast.GeneratorExp: "<genexpr>",
+}
+"""Name of the code object of each kind of comprehension."""
+
+COMPREHENSION_FRAMES = sys.version_info < (3, 12)
+"""Before 3.12 every comprehension runs in a frame of its own; later only generators do."""
+
+FORMAT_POSITIONS = sys.version_info >= (3, 12)
+"""Before 3.12 expressions inside an f-string are parsed apart, with wrong positions."""
+
+BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
+"""Fields of a compound statement that hold other statements, in source order."""
+
+STATEMENTS = frozenset(ast.stmt.__subclasses__())
+
+LEAVES = frozenset(
+    {
+        *ast.operator.__subclasses__(),
+        *ast.unaryop.__subclasses__(),
+        *ast.cmpop.__subclasses__(),
+        *ast.boolop.__subclasses__(),
+        *ast.expr_context.__subclasses__(),
+        *(ast.Name, ast.Constant, str, int, type(None)),
+    }
+)
+"""Types that hold no expression: most of a tree's fields."""
+
+
+def walk_statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """All statements of a module, without the expressions in them."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for name in BLOCKS:
+            block = getattr(node, name, None)
+            if block:
+                pending += block

@@ -1,0 +1,241 @@
+"""Proof that instrumented source does what the original does.
+
+The original's tree and the instrumented one's are walked side by side. Wherever the second has a
+wrapper, the wrapper is taken off, and what is left must equal the first, node by node and line by
+line. A wrapper must be the one that the plan has for exactly this expression.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from opguard.tools.source.operators import (
+    BINARY_BY_NAME,
+    COMPARE_BY_NAME,
+    INPLACE_BY_NAME,
+    UNARY_BY_NAME,
+)
+from opguard.tools.source.plan import Site
+from opguard.tools.source.spelling import is_inserted_import, operator_of, wrapper_of
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A place where the trees differ: original line, callsite at fault if known, and what."""
+
+    line: int
+    site: int | None
+    what: str
+
+
+@dataclass(slots=True)
+class Comparison:
+    """One side-by-side walk.
+
+    Attributes:
+        sites: The plan's callsites of this file by id.
+        seen: Callsites whose wrapper was found at its expression.
+    """
+
+    sites: Mapping[int, Site]
+    seen: set[int] = field(default_factory=set)
+    _line: int = 1
+    _site: int | None = None
+
+    def run(self, original: ast.Module, rewritten: ast.Module) -> Difference | None:
+        """Compare; None means that the trees are equal but for the wrappers of all sites."""
+        pairs: list[tuple[Any, Any]] = [(original, rewritten)]
+        while pairs:
+            before, after = pairs.pop()
+            kind = type(before)
+            if type(after) in _WRAPPED:
+                after = self._unwrap(before, after)
+            if type(after) is not kind:
+                return self._differs(before, f"{_name(before)} became {_name(after)}")
+            if kind is list:
+                if len(before) != len(after) or any(type(node) in _ADDED for node in after):
+                    after = self._without_additions(before, after)
+                if len(before) != len(after):
+                    return self._differs(
+                        before[:1], f"{len(before)} nodes became {len(after)} in a list"
+                    )
+                pairs.extend(zip(before, after, strict=True))
+                continue
+            fields = _FIELDS.get(kind)
+            if fields is None:
+                if before != after or repr(before) != repr(after):  # 0.0 == -0.0
+                    return self._differs(None, f"{before!r} became {after!r}")
+                continue
+            if kind in _POSITIONED:
+                self._line = before.lineno
+            for name in fields:
+                first, second = getattr(before, name, None), getattr(after, name, None)
+                if first is second:  # None, interned strings, small numbers, operators
+                    continue
+                pairs.append((first, second))
+        missing = self.sites.keys() - self.seen
+        if missing:
+            site = self.sites[min(missing)]
+            return Difference(site.line, site.id, "its wrapper is missing")
+        return None
+
+    def _differs(self, node: Any, what: str) -> Difference:
+        if isinstance(node, list) and node:
+            node = node[0]
+        return Difference(getattr(node, "lineno", self._line), self._site, what)
+
+    def _without_additions(self, before: list[Any], after: list[Any]) -> list[Any]:
+        """Statements without inserted imports and without reads of augmented targets."""
+        kept: list[Any] = []
+        for node in after:
+            if isinstance(node, ast.stmt) and is_inserted_import(node):
+                continue
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                assigned = before[len(kept) - 1] if 0 < len(kept) <= len(before) else None
+                if self._reads_target(node.value, assigned):
+                    continue
+            kept.append(node)
+        return kept
+
+    def _reads_target(self, call: ast.Call, assigned: object) -> bool:
+        """Whether a call is the read of an augmented assignment's target that its site adds."""
+        if wrapper_of(call.func) != "store" or len(call.args) != 2:
+            return False
+        if not isinstance(assigned, ast.AugAssign):
+            return False
+        target = ast.dump(assigned.target).replace("ctx=Store()", "ctx=Load()")
+        return ast.dump(call.args[1]) == target and self._claim(call.args[0], assigned, "augmented")
+
+    def _claim(self, number: ast.expr, node: ast.AST, *kinds: str) -> bool:
+        """Whether ``number`` is a site at ``node`` of one of these kinds; note it as seen."""
+        identifier = number.value if isinstance(number, ast.Constant) else None
+        site = self.sites.get(identifier) if type(identifier) is int else None
+        if site is None:
+            return False
+        self._site = site.id
+        if site.id in self.seen or site.kind not in kinds or _span(node) != site.span:
+            return False
+        self.seen.add(site.id)
+        self._site = None
+        return True
+
+    def _unwrap(self, before: ast.AST, after: ast.AST) -> ast.AST:
+        """The node without its wrapper; the node itself when it has none that belongs here."""
+        if isinstance(after, ast.Call):
+            wrapped = isinstance(after.func, ast.Call)
+            return self._unwrap_call(before, after) if wrapped else after
+        if isinstance(after, ast.Subscript):
+            base = self._argument("subscript", after.value, before, "subscript", "store")
+            if base is not None:
+                return _at(after, ast.Subscript(base, after.slice, after.ctx))
+        elif isinstance(after, ast.For | ast.comprehension):
+            iterable = getattr(before, "iter", None)
+            if isinstance(iterable, ast.AST):
+                inner = self._argument("iterate", after.iter, iterable, "iterate")
+                if inner is not None:
+                    return _with_iterable(after, inner)
+        elif isinstance(after, ast.Assign) and isinstance(before, ast.AugAssign):
+            return self._unwrap_inplace(before, after)
+        return after
+
+    def _argument(
+        self, wrapper: str, call: ast.expr, node: ast.AST, *kinds: str
+    ) -> ast.expr | None:
+        """What ``wrapper(site, argument)`` holds, if ``call`` is that for a site at ``node``."""
+        if not isinstance(call, ast.Call) or len(call.args) != 2 or call.keywords:
+            return None
+        if wrapper_of(call.func) != wrapper or not self._claim(call.args[0], node, *kinds):
+            return None
+        return call.args[1]
+
+    def _unwrap_call(self, before: ast.AST, after: ast.Call) -> ast.AST:
+        if not isinstance(after.func, ast.Call) or wrapper_of(after.func.func) != "site":
+            return after
+        kind = _KINDS.get(type(before))
+        callee = None if kind is None else self._argument("site", after.func, before, kind)
+        if callee is None:
+            return after
+        if kind == "call":
+            return _at(after, ast.Call(callee, after.args, after.keywords))
+        arguments = after.args
+        if after.keywords or len(arguments) != (1 if kind == "unary" else 2):
+            return after
+        name = operator_of(callee)
+        inner: ast.AST | None = None
+        if kind == "binary" and name in BINARY_BY_NAME:
+            inner = ast.BinOp(arguments[0], BINARY_BY_NAME[name](), arguments[1])
+        elif kind == "compare" and name in COMPARE_BY_NAME:
+            inner = ast.Compare(arguments[0], [COMPARE_BY_NAME[name]()], [arguments[1]])
+        elif kind == "unary" and name in UNARY_BY_NAME:
+            inner = ast.UnaryOp(UNARY_BY_NAME[name](), arguments[0])
+        elif kind == "attribute" and isinstance(callee, ast.Name) and callee.id == "getattr":
+            attribute = arguments[1]
+            if isinstance(attribute, ast.Constant) and isinstance(attribute.value, str):
+                inner = ast.Attribute(arguments[0], attribute.value, ast.Load())
+        return after if inner is None else _at(after, inner)
+
+    def _unwrap_inplace(self, before: ast.AugAssign, after: ast.Assign) -> ast.AST:
+        """``x = site(i, iadd)(x, y)`` as ``x += y``."""
+        call, targets = after.value, after.targets
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Call):
+            return after
+        if len(call.args) != 2 or call.keywords or len(targets) != 1:
+            return after
+        callee = self._argument("site", call.func, before, "augmented")
+        name = None if callee is None else operator_of(callee)
+        target, read = targets[0], call.args[0]
+        if name not in INPLACE_BY_NAME or not isinstance(target, ast.Name):
+            return after
+        if not isinstance(read, ast.Name) or read.id != target.id:
+            return after
+        return _at(after, ast.AugAssign(target, INPLACE_BY_NAME[name](), call.args[1]))
+
+
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """Fields that must be equal: first the lines, then all but the context."""
+    lines = tuple(name for name in ("lineno", "end_lineno") if name in kind._attributes)
+    return lines + tuple(name for name in kind._fields if name != "ctx")
+
+
+def _all_kinds(kind: type[ast.AST]) -> Iterator[type[ast.AST]]:
+    yield kind
+    for special in kind.__subclasses__():
+        yield from _all_kinds(special)
+
+
+def _name(node: object) -> str:
+    return type(node).__name__
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {kind: _fields(kind) for kind in _all_kinds(ast.AST)}
+_POSITIONED = frozenset(kind for kind in _FIELDS if "lineno" in _FIELDS[kind])
+_WRAPPED = frozenset({ast.Call, ast.Subscript, ast.For, ast.comprehension, ast.Assign})
+_ADDED = frozenset({ast.Expr, ast.ImportFrom, ast.Import})
+_KINDS: dict[type, str] = {
+    ast.Call: "call",
+    ast.BinOp: "binary",
+    ast.Compare: "compare",
+    ast.UnaryOp: "unary",
+    ast.Attribute: "attribute",
+}
+
+
+def _span(node: ast.AST) -> tuple[object, ...]:
+    return tuple(
+        getattr(node, name, None)
+        for name in ("lineno", "end_lineno", "col_offset", "end_col_offset")
+    )
+
+
+def _at(place: ast.AST, node: ast.AST) -> ast.AST:
+    return ast.copy_location(node, place)
+
+
+def _with_iterable(node: ast.For | ast.comprehension, iterable: ast.expr) -> ast.AST:
+    if isinstance(node, ast.comprehension):
+        return ast.comprehension(node.target, iterable, node.ifs, node.is_async)
+    loop = ast.For(node.target, iterable, node.body, node.orelse, node.type_comment)
+    return _at(node, loop)

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+from opguard.tools.cli import build_parser, split_workload_arguments
+from opguard.tools.commands.options import (
+    CaptureOptions,
+    CheckoutOptions,
+    UsageError,
+    parse_options,
+)
+from opguard.tools.commands.workflow import WorkloadOptions
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    own, workload = split_workload_arguments(["diff", *arguments])
+    parsed = build_parser().parse_args(own)
+    parsed.workload_arguments = workload or []
+    return parsed
+
+
+@pytest.fixture
+def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for side in ("a", "b"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "train.py").write_text("")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+def test_defaults_are_this_interpreter_one_rank_and_a_new_directory_here(sides: Path) -> None:
+    options = parse_options(parse("--baseline", "../a", "--candidate", "../b"))
+
+    assert isinstance(options, CheckoutOptions)
+    assert options.checkouts == {"baseline": sides / "a", "candidate": sides / "b"}
+    assert options.workload == WorkloadOptions(
+        script="train.py",
+        launcher=[sys.executable],
+        arguments=[],
+        environment={},
+        ranks=1,
+        timeout_seconds=1800.0,
+    )
+    assert options.output.parent == sides / "work"
+    assert options.output.name.startswith("opguard-diff-")
+    assert not options.output.exists()
+    assert options.local_root is None
+
+
+def test_number_of_ranks_selects_torchrun_in_this_interpreter(sides: Path) -> None:
+    options = parse_options(
+        parse("--baseline", "../a", "--candidate", "../b", "--nproc", "2", "--", "--seed", "0")
+    )
+
+    assert isinstance(options, CheckoutOptions)
+    assert options.workload.launcher == [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+    ]
+    assert options.workload.ranks == 2
+    assert options.workload.arguments == ["--seed", "0"]
+    assert options.workload.workload(sides / "a").ranks == [0, 1]
+
+
+def test_launcher_environment_and_directories_are_taken_as_given(sides: Path) -> None:
+    options = parse_options(
+        parse(
+            *("--baseline", "../a", "--candidate", "../a"),
+            *("--launcher", "srun --ntasks=2 'my python'", "--nproc", "2"),
+            *("--env", "A=1", "--env", "B=x=y", "--env", "C="),
+            *("--output", "out", "--local-root", "local", "--timeout", "2.5"),
+        )
+    )
+
+    assert isinstance(options, CheckoutOptions)
+    assert options.workload.launcher == ["srun", "--ntasks=2", "my python"]
+    assert options.workload.environment == {"A": "1", "B": "x=y", "C": ""}
+    assert options.workload.timeout_seconds == 2.5
+    assert (options.output, options.local_root) == (sides / "work/out", sides / "work/local")
+    assert options.checkouts == {"baseline": sides / "a", "candidate": sides / "a"}
+
+
+def test_default_output_is_outside_a_checkout_that_is_the_current_folder(
+    sides: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = sides / "a" / "inner"
+    inner.mkdir()
+    (inner / "train.py").write_text("")
+    monkeypatch.chdir(inner)
+
+    options = parse_options(parse("--baseline", "..", "--candidate", "."))
+
+    assert options.output.parent == sides
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--baseline", "../a"], "--candidate"),
+        (["--candidate", "../a"], "--baseline"),
+        (["--baseline", "../missing", "--candidate", "../b"], "--baseline"),
+        (["--baseline", "../a", "--candidate", "../b", "--script", "x.py"], "--script"),
+        (["--baseline", "../a", "--candidate", "../b", "--partial"], "--partial"),
+        (["--baseline", "../a", "--candidate", "../b", "--env", "A"], "--env"),
+        (["--baseline", "../a", "--candidate", "../b", "--env", "=1"], "--env"),
+        (["--baseline", "../a", "--candidate", "../b", "--launcher", "'"], "--launcher"),
+        (["--baseline", "../a", "--candidate", "../b", "--launcher", ""], "--launcher"),
+        (["--baseline", "../a", "--candidate", "../b", "--output", "."], "--output"),
+        (["--baseline", "../a", "--candidate", "../b", "--output", "../b/out"], "output"),
+        (
+            ["--baseline", "../a", "--candidate", "../b", "--local-root", "../b/local"],
+            "local_root",
+        ),
+        (["--captures", "../a", "../b"], "--captures"),
+        (["--captures", "../a", "../b", "--baseline", "../a"], "--baseline"),
+        (["--captures", "../a", "../b", "--nproc", "2"], "--nproc"),
+        (["--captures", "../a", "../b", "--", "--seed"], "--"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_option_that_cannot_be_obeyed_is_named(
+    sides: Path, arguments: list[str], word: str
+) -> None:
+    with pytest.raises(UsageError, match=word):
+        parse_options(parse(*arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--nproc", "0"],
+        ["--nproc", "two"],
+        ["--timeout", "0"],
+        ["--timeout", "nan"],
+        ["--timeout", "inf"],
+        ["--captures", "only-one"],
+    ],
+    ids=" ".join,
+)
+def test_value_out_of_range_is_a_usage_error(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse(*arguments)
+
+    assert caught.value.code == 2
+
+
+@pytest.mark.requirement("B13")
+def test_captures_may_be_trace_outputs_or_sides_of_a_diff_output(sides: Path) -> None:
+    for folder in ("one", "two/trace"):
+        (sides / folder).mkdir(parents=True)
+        (sides / folder / "plan.json").write_text("{}")
+        (sides / folder / "worker-request.json").write_text("{}")
+
+    options = parse_options(
+        parse("--captures", "../one", "../two", "--partial", "--output", "out")
+    )
+
+    assert options == CaptureOptions(
+        baseline=sides / "one",
+        candidate=sides / "two" / "trace",
+        partial=True,
+        output=sides / "work" / "out",
+    )
