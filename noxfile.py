@@ -56,7 +56,7 @@ def install_wheels(session: nox.Session, wheels: list[str], *others: str) -> Non
 @nox.session
 def demo(session: nox.Session) -> None:
     """Find the line at which the example's two trainings part."""
-    install_wheels(session, build_wheels(session))
+    install_wheels(session, build_wheels(session), "numpy>=2.0")
     workspace = Path(session.create_tmp()).resolve() / "char_gpt"
     shutil.rmtree(workspace, ignore_errors=True)
     shutil.copytree(EXAMPLE, workspace)

@@ -44,7 +44,7 @@ def train():
 
 
 with open(__file__) as source:
-    instrumented = "__opguard_" + "site__" in source.read()
+    instrumented = "opg" "uard.core" in source.read()
 train()
 if instrumented and sys.argv[1] == "raise":
     raise ArithmeticError("the loss is not finite")
@@ -97,8 +97,8 @@ def wait_until_ready(pipe: int) -> None:
     os.read(pipe, 64)
 
 
-def interrupt(command: list[str], stage: Stage, number: signal.Signals) -> tuple[int, str]:
-    """Start a command, send it a signal once the traced workload runs, return how it ended."""
+def interrupt(command: list[str], stage: Stage, number: signal.Signals) -> tuple[int, str, str]:
+    """Start a command, signal it once the traced workload runs; status, stdout and stderr."""
     pipe = os.open(stage.ready, os.O_RDONLY | os.O_NONBLOCK)
     process = subprocess.Popen(
         command,
@@ -112,11 +112,11 @@ def interrupt(command: list[str], stage: Stage, number: signal.Signals) -> tuple
         assert file_states(stage.checkout.path) != stage.checkout.states
         assert (stage.checkout.path / ".opguard" / "harness-active.json").exists()
         process.send_signal(number)
-        stdout, _ = process.communicate(timeout=COMMAND_TIMEOUT_SECONDS)
+        stdout, stderr = process.communicate(timeout=COMMAND_TIMEOUT_SECONDS)
     finally:
         os.close(pipe)
         process.kill()
-    return process.returncode, stdout
+    return process.returncode, stdout, stderr
 
 
 @pytest.mark.requirement("D5", "B8")
@@ -124,9 +124,9 @@ def interrupt(command: list[str], stage: Stage, number: signal.Signals) -> tuple
 def test_signal_during_trace_restores_the_checkout(waiting: Stage, number: signal.Signals) -> None:
     request = waiting.protocol.write_request("trace", **waiting.trace())
     command = waiting.protocol.argv("trace", request)
-    status, stdout = interrupt(command, waiting, number)
+    status, stdout, stderr = interrupt(command, waiting, number)
     assert status != 0
-    assert json.loads(stdout)["error"]["type"] == "interrupted"
+    assert json.loads(stdout)["error"]["type"] == "interrupted", stderr
     waiting.checkout.assert_untouched()
 
 
@@ -138,7 +138,7 @@ def test_timeout_of_trace_restores_the_checkout(waiting: Stage) -> None:
     finally:
         os.close(pipe)
     assert status != 0
-    assert envelope["error"]["type"] == "workload_timeout"
+    assert envelope["error"]["type"] == "workload_timeout", envelope
     waiting.checkout.assert_untouched()
 
 
@@ -147,7 +147,7 @@ def test_exception_in_traced_script_restores_the_checkout(tmp_path: Path) -> Non
     stage = stage_in(tmp_path, "raise")
     status, envelope = stage.protocol.attempt("trace", **stage.trace())
     assert status != 0
-    assert envelope["error"]["type"] == "script_raised"
+    assert envelope["error"]["type"] == "script_raised", envelope
     assert "ArithmeticError" in envelope["error"]["message"]
     stage.checkout.assert_untouched()
 
@@ -159,7 +159,7 @@ def test_interrupted_diff_restores_the_checkout(waiting: Stage, tmp_path: Path) 
         *("diff", "--baseline", str(waiting.checkout.path), "--candidate", str(other.path)),
         *("--output", str(tmp_path / "out"), "--", "wait", str(waiting.ready)),
     )
-    status, _ = interrupt(command, waiting, signal.SIGTERM)
+    status, _, _ = interrupt(command, waiting, signal.SIGTERM)
     assert status not in (0, 1)
     waiting.checkout.assert_untouched()
     other.assert_untouched()

@@ -69,7 +69,9 @@ class Checkout:
 
 def make_checkout(source: Path, destination: Path) -> Checkout:
     """Copy a program into a fresh git repository and commit it."""
-    shutil.copytree(source, destination, ignore=shutil.ignore_patterns("__pycache__", ".opguard"))
+    shutil.copytree(
+        source, destination, ignore=shutil.ignore_patterns(".git", "__pycache__", ".opguard")
+    )
     git(destination, "init", "--quiet")
     git(destination, "add", "--all")
     git(destination, "commit", "--quiet", "--message", "start")

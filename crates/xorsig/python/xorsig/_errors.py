@@ -22,3 +22,7 @@ class CorruptBatchError(ValueError):
     def __str__(self) -> str:
         """Say what is wrong, where, and what to do."""
         return f"{self.path}: {self.reason}; the capture is incomplete, record it again"
+
+
+# Shown in tracebacks and pickles under the name that users import.
+CorruptBatchError.__module__ = "xorsig"

@@ -1,0 +1,161 @@
+"""Types of the native module; import its names from ``xorsig``."""
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any, Final, Protocol, final
+
+from typing_extensions import Buffer
+
+__all__ = [
+    "CallSite",
+    "CaptureWriter",
+    "FORMAT_VERSION",
+    "MIX_SCHEME",
+    "XOR_SCHEME",
+    "__version__",
+    "byte_ranges",
+    "fingerprint",
+    "materialize",
+    "read_receipt",
+    "region_mix",
+    "region_xor",
+    "row_xor",
+    "verify_capture",
+    "write_perfetto",
+    "write_receipt",
+    "xor",
+]
+
+__version__: str
+FORMAT_VERSION: Final[int]
+XOR_SCHEME: Final[str]
+MIX_SCHEME: Final[str]
+
+class _ArrowStream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class _Recorder(Protocol):
+    def begin(
+        self,
+        index: int,
+        callee: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        /,
+    ) -> Any: ...
+    def finish(self, token: Any, result: Any, /) -> object: ...
+    def fail(self, token: Any, error: BaseException, /) -> object: ...
+
+def xor(data: Buffer) -> int: ...
+def region_xor(data: Buffer, regions: int = 4) -> tuple[int, ...]: ...
+def region_mix(data: Buffer, regions: int = 4) -> tuple[int, ...]: ...
+def byte_ranges(nbytes: int, regions: int = 4) -> list[tuple[int, int]]: ...
+def row_xor(data: Buffer, rows: int) -> list[int]: ...
+def fingerprint(
+    address: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    itemsize: int,
+    regions: int = 4,
+) -> bytes: ...
+@final
+class CallSite:
+    def __new__(cls, index: int, callee: Callable[..., Any], recorder: _Recorder) -> CallSite: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def callee(self) -> Any: ...
+    @property
+    def recorder(self) -> Any: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+@final
+class CaptureWriter:
+    def __new__(
+        cls,
+        directory: str | PathLike[str],
+        staging: str | PathLike[str],
+        *,
+        capture_id: str,
+        rank: int,
+        regions: int = 4,
+        max_batch_records: int = 65536,
+        queue_batches: int = 4,
+    ) -> CaptureWriter: ...
+    def intern(self, text: str) -> int: ...
+    def layout(
+        self,
+        dtype: str,
+        shape: Sequence[int],
+        strides: Sequence[int] | None,
+        device: str,
+        kind: str,
+        logical_nbytes: int,
+    ) -> int: ...
+    def begin(
+        self,
+        parent: int,
+        site: int,
+        step: int,
+        phase: int,
+        thread: int,
+        flags: int,
+        callee_name_id: int,
+    ) -> int: ...
+    def end(self, call: int, status: int, flags: int, error_name_id: int) -> int: ...
+    def tensor(
+        self,
+        call: int,
+        role: int,
+        slot_name_id: int,
+        layout_id: int,
+        signature: bytes | None,
+        note_name_id: int = 0,
+    ) -> int: ...
+    def value(self, call: int, role: int, slot_name_id: int, value_name_id: int) -> int: ...
+    def mark(self, kind: int, step: int, name_id: int, value_name_id: int) -> int: ...
+    def span(
+        self,
+        file_id: int,
+        qualname_id: int,
+        line: int,
+        end_line: int,
+        col: int,
+        end_col: int,
+        operator_id: int,
+        count: int,
+        flags: int,
+        example_id: int,
+    ) -> None: ...
+    def flush(self) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+    def abandon(self) -> None: ...
+    def close(self) -> dict[str, int]: ...
+
+def write_receipt(path: str | PathLike[str], text: str) -> None: ...
+def read_receipt(path: str | PathLike[str]) -> str: ...
+def verify_capture(
+    directory: str | PathLike[str],
+    capture_id: str,
+    rank: int,
+    expected_batches: int | None = None,
+    expected_records: int | None = None,
+) -> dict[str, int]: ...
+def materialize(
+    directory: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    capture_id: str,
+    rank: int,
+    partial: bool = False,
+    expected_batches: int | None = None,
+    expected_records: int | None = None,
+) -> dict[str, Any]: ...
+def write_perfetto(
+    path: str | PathLike[str],
+    slices: _ArrowStream,
+    slots: _ArrowStream,
+    flows: _ArrowStream,
+    *,
+    trace_name: str = "opguard",
+) -> dict[str, int]: ...

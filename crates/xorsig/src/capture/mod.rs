@@ -50,3 +50,6 @@ pub fn batch_sequence(name: &str) -> Option<u64> {
     let sequence = digits.parse().ok()?;
     (batch_file_name(sequence) == name).then_some(sequence)
 }
+
+#[cfg(test)]
+mod tests;

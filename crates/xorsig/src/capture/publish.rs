@@ -112,7 +112,7 @@ fn has_no_links(error: &io::Error) -> bool {
 }
 
 #[cfg(target_os = "linux")]
-fn rename_exclusively(from: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn rename_exclusively(from: &Path, to: &Path) -> io::Result<()> {
     use std::ffi::CString;
     use std::os::unix::ffi::OsStrExt;
 
@@ -125,6 +125,6 @@ fn rename_exclusively(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn rename_exclusively(_from: &Path, _to: &Path) -> io::Result<()> {
+pub(super) fn rename_exclusively(_from: &Path, _to: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "this file system has no hard links"))
 }

@@ -89,11 +89,13 @@ impl Queue {
         let mut state = self.lock();
         let mut since = None;
         while state.usable().is_ok() && !self.make_room(&mut state) {
-            since.get_or_insert_with(Instant::now);
+            if since.is_none() {
+                since = Some(Instant::now());
+                state.stats.blocked += 1;
+            }
             state = self.wait(state);
         }
         if let Some(since) = since {
-            state.stats.blocked += 1;
             state.stats.blocked_ns += since.elapsed().as_nanos() as u64;
         }
         self.run(&mut state, append)

@@ -58,10 +58,14 @@ pub fn cell(array: &dyn Array, row: usize) -> Result<Cell<'_>, ReportError> {
         DataType::FixedSizeList(..) => Cell::List(array.as_fixed_size_list().value(row)),
         DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
-            // `normalized_keys` panics on an empty dictionary, which has no value to show.
-            match dictionary.values().is_empty() {
-                true => Cell::Null,
-                false => cell(dictionary.values(), dictionary.normalized_keys()[row])?,
+            let key = match cell(dictionary.keys(), row)? {
+                Cell::UInt(key) => usize::try_from(key).ok(),
+                Cell::Int(key) => usize::try_from(key).ok(),
+                _ => None,
+            };
+            match key.filter(|key| *key < dictionary.values().len()) {
+                Some(key) => cell(dictionary.values(), key)?,
+                None => Cell::Null,
             }
         }
         other => {

@@ -32,9 +32,7 @@ pub fn edges(track: &str, mut spans: Vec<Span>) -> Result<Vec<Edge>, ReportError
     let mut edges = Vec::with_capacity(2 * spans.len());
     let mut open: Vec<Span> = Vec::new();
     for span in spans {
-        // A slice without length does not end before what begins at the same time inside it,
-        // but one that lies behind another of the same instant follows it.
-        while let Some(outer) = open.pop_if(|outer| outer.end_ns <= span.begin_ns && !outer.holds(span)) {
+        while let Some(outer) = open.pop_if(|outer| outer.end_ns <= span.begin_ns) {
             edges.push(Edge::End(outer.end_ns));
         }
         if let Some(outer) = open.last().filter(|outer| outer.end_ns < span.end_ns) {
@@ -49,11 +47,4 @@ pub fn edges(track: &str, mut spans: Vec<Span>) -> Result<Vec<Edge>, ReportError
     }
     edges.extend(open.iter().rev().map(|span| Edge::End(span.end_ns)));
     Ok(edges)
-}
-
-impl Span {
-    /// Whether `inner` is an instant at the end of this slice, which then holds it.
-    fn holds(self, inner: Self) -> bool {
-        self.begin_ns < self.end_ns && inner.begin_ns == inner.end_ns && inner.end_ns == self.end_ns
-    }
 }

@@ -29,7 +29,7 @@ fn os_error(action: &str, path: &Path, source: &io::Error) -> PyErr {
         io::ErrorKind::AlreadyExists => libc::EEXIST,
         _ => libc::EIO,
     });
-    PyOSError::new_err((number, format!("cannot {action} it: {source}"), path.to_owned()))
+    PyOSError::new_err((number, format!("cannot {action} it: {source}"), path.as_os_str().to_owned()))
 }
 
 /// The exception of a capture error.
@@ -57,7 +57,7 @@ pub fn from_materialize(py: Python<'_>, error: &MaterializeError) -> PyErr {
     match error {
         MaterializeError::Capture(error) => from_capture(py, error),
         MaterializeError::Table { path, reason } => {
-            PyOSError::new_err((libc::EIO, reason.clone(), path.to_owned()))
+            PyOSError::new_err((libc::EIO, reason.clone(), path.as_os_str().to_owned()))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The extension module `xorsig._xorsig`: arguments in, Rust out, errors mapped, no logic.
 
+mod arrow;
 mod callsite;
 mod capture;
 mod errors;

@@ -146,6 +146,25 @@ def test_backward_has_old_gradients_as_inputs_and_new_ones_as_effects(recorder, 
     assert writer.texts(call, 2) == {"grad.param.weight": "None", "grad.param.bias": "None"}
 
 
+def test_clipping_reads_the_gradients_that_its_generator_argument_hides(recorder, writer) -> None:
+    module = nn.Linear(2, 1)
+    site(0, module)(torch.ones(1, 2)).sum().backward()
+    site(1, nn.utils.clip_grad_norm_)(module.parameters(), 1e9)
+    call = of_call(writer, "clip_grad_norm_")
+    assert set(writer.slots(call, 0)) == {"grad.param.weight", "grad.param.bias"}
+    assert writer.slots(call, 3) == {}
+
+
+def test_dropping_gradients_does_not_read_them(recorder, writer) -> None:
+    module = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    site(0, module)(torch.ones(1, 2)).sum().backward()
+    site(1, optimizer.zero_grad)()
+    call = of_call(writer, "zero_grad")
+    assert writer.slots(call, 0) == {}
+    assert writer.texts(call, 3) == {"grad.param.weight": "None", "grad.param.bias": "None"}
+
+
 def test_gradient_of_an_output_is_recorded_under_its_forward_call(recorder, writer) -> None:
     x = torch.ones(3, requires_grad=True)
     y = site(0, torch.mul)(x, 3.0)

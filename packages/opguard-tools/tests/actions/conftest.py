@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,7 @@ class Scratch:
         self.outputs += 1
         return self.folder / f"out-{self.outputs}"
 
-    def workload(
-        self, behaviour: dict[str, Any] | None = None, **changes: Any
-    ) -> dict[str, Any]:
+    def workload(self, behaviour: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
         return {
             "cwd": str(self.checkout),
             "launcher": [sys.executable, str(FAKE_LAUNCHER)],
@@ -45,9 +42,7 @@ class Scratch:
             **changes,
         }
 
-    def launch(
-        self, behaviour: dict[str, Any] | None = None, **changes: Any
-    ) -> dict[str, Any]:
+    def launch(self, behaviour: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
         return {
             "protocol_version": 1,
             "output": str(self.output()),
@@ -56,9 +51,7 @@ class Scratch:
             "workload": self.workload(behaviour, **changes),
         }
 
-    def discover(
-        self, behaviour: dict[str, Any] | None = None, **changes: Any
-    ) -> DiscoverResult:
+    def discover(self, behaviour: dict[str, Any] | None = None, **changes: Any) -> DiscoverResult:
         from opguard.tools.actions import discover
 
         request = DiscoverRequest.model_validate(self.launch(behaviour, **changes))
@@ -66,10 +59,10 @@ class Scratch:
 
 
 @pytest.fixture
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scratch]:
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scratch:
     """A fresh checkout with one program; no waiting for a network file system."""
     monkeypatch.setattr("opguard.tools.launch.operation._SETTLE_SECONDS", 0.0)
     made = Scratch(tmp_path)
     made.checkout.mkdir()
     (made.checkout / "train.py").write_text(PROGRAM)
-    yield made
+    return made

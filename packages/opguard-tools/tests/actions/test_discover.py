@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import xorsig
 
+import xorsig
 from opguard.tools.actions import discover
 from opguard.tools.launch.errors import (
     BatchCorruptError,
@@ -253,8 +253,6 @@ def test_script_given_as_an_absolute_path_and_launcher_relative_to_the_checkout(
     )
     (scratch.checkout / "launch.sh").chmod(0o755)
 
-    result = scratch.discover(
-        launcher=["./launch.sh"], script=str(scratch.checkout / "train.py")
-    )
+    result = scratch.discover(launcher=["./launch.sh"], script=str(scratch.checkout / "train.py"))
 
     assert result.ranks == [0]

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from opguard.tools.actions import compare, prepare, trace
+from opguard.tools.actions.comparing import CaptureSource, compare_sources
 from opguard.tools.compare import CaptureReadError
 from opguard.tools.launch.errors import BatchCorruptError, LauncherFailedError, RankEndedError
 from opguard.tools.protocol.errors import (
     ArtifactMismatchError,
+    OpGuardError,
     OutputExistsError,
     PathConflictError,
     WorkloadNotFoundError,
@@ -28,13 +30,16 @@ from opguard.tools.protocol.models import (
     TraceRequest,
     TraceResult,
 )
-from opguard.tools.source import ConfigurationError, NothingToInstrumentError, digest
+from opguard.tools.source import (
+    ConfigurationError,
+    InvalidPlanError,
+    NothingToInstrumentError,
+    digest,
+)
 from opguard.tools.transaction import CheckoutLock, CheckoutLockedError, SourceMismatchError
 
 
-def prepare_request(
-    scratch: Any, discovery: DiscoverResult, **changes: Any
-) -> PrepareRequest:
+def prepare_request(scratch: Any, discovery: DiscoverResult, **changes: Any) -> PrepareRequest:
     return PrepareRequest.model_validate(
         {
             "protocol_version": 1,
@@ -209,9 +214,7 @@ def test_prepare_refuses_an_output_in_the_checkout(scratch: Any) -> None:
     discovery = scratch.discover()
 
     with pytest.raises(PathConflictError):
-        prepare.run(
-            prepare_request(scratch, discovery, output=str(scratch.checkout / "prepared"))
-        )
+        prepare.run(prepare_request(scratch, discovery, output=str(scratch.checkout / "prepared")))
 
 
 @pytest.mark.requirement("D3")
@@ -228,9 +231,7 @@ def test_trace_keeps_plan_sources_and_result_and_restores_the_checkout(scratch: 
     assert (source.read_bytes(), source.stat().st_mtime_ns) == before
     assert (output / "sources" / "train.py").read_bytes() == before[0]
     assert (output / "plan.json").read_bytes() == Path(plan.plan).read_bytes()
-    assert json.loads((output / "result.json").read_text()) == json.loads(
-        result.model_dump_json()
-    )
+    assert json.loads((output / "result.json").read_text()) == json.loads(result.model_dump_json())
     assert result.instrumented_files == ["train.py"]
     assert result.plan_sha256 == plan.plan_sha256
     assert output.with_name(output.name + "-instrument").is_dir()
@@ -261,11 +262,11 @@ def test_workload_of_a_trace_sees_instrumented_source_and_bytecode_elsewhere(
 
 @pytest.mark.requirement("D1")
 @pytest.mark.parametrize("change", ["edit", "remove"])
-def test_trace_of_changed_sources_lists_them_and_makes_nothing(
-    scratch: Any, change: str
-) -> None:
-    plan = prepared(scratch)
-    source = scratch.checkout / "train.py"
+def test_trace_of_changed_sources_lists_them_and_makes_nothing(scratch: Any, change: str) -> None:
+    (scratch.checkout / "model.py").write_bytes((scratch.checkout / "train.py").read_bytes())
+    discovery = scratch.discover({"spans": [{"file": "model.py"}]})
+    plan = prepare.run(prepare_request(scratch, discovery))
+    source = scratch.checkout / "model.py"
     if change == "edit":
         source.write_text("x = 1 + 3\n")
     else:
@@ -275,7 +276,7 @@ def test_trace_of_changed_sources_lists_them_and_makes_nothing(
     with pytest.raises(SourceMismatchError) as caught:
         trace.run(request)
 
-    assert caught.value.details["files"] == ["train.py"]
+    assert caught.value.details["files"] == ["model.py"]
     assert not Path(request.output).exists()
 
 
@@ -304,6 +305,15 @@ def test_trace_refuses_a_configuration_of_another_plan(scratch: Any) -> None:
     )
 
     with pytest.raises(ArtifactMismatchError):
+        trace.run(trace_request(scratch, changed))
+
+
+def test_trace_refuses_a_file_that_is_no_plan(scratch: Any) -> None:
+    plan = prepared(scratch)
+    Path(plan.plan).write_text("{}")
+    changed = plan.model_copy(update={"plan_sha256": digest(b"{}")})
+
+    with pytest.raises(InvalidPlanError):
         trace.run(trace_request(scratch, changed))
 
 
@@ -348,11 +358,10 @@ def test_failed_trace_restores_the_checkout_and_keeps_the_capture(
     assert not (output / "result.json").exists()
 
 
-def test_trace_leaves_nothing_of_its_own_bytecode(scratch: Any) -> None:
+def test_trace_leaves_nothing_in_the_staging_directory(scratch: Any) -> None:
     traced(scratch)
 
-    found = [path for path in (scratch.folder / "local").rglob("*") if path.is_file()]
-    assert found == []
+    assert list((scratch.folder / "local").iterdir()) == []
 
 
 @pytest.mark.requirement("E1")
@@ -419,3 +428,74 @@ def test_every_action_refuses_an_output_whose_instrument_directory_exists(scratc
 
     with pytest.raises(OutputExistsError):
         prepare.run(request)
+
+
+@pytest.mark.requirement("B13")
+@pytest.mark.parametrize("content", ["{}", '{"capture_id": "x", "request": []}'])
+def test_folder_whose_request_is_of_another_kind_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "worker-request.json").write_text(content)
+
+    with pytest.raises(ArtifactMismatchError):
+        CaptureSource.open(tmp_path, partial=True)
+
+
+@pytest.mark.requirement("B13")
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ({"exit": 1, "receipt": False}, "the rank left no receipt"),
+        ({"damage_receipt": True}, "the rank left no receipt"),
+        (
+            {
+                "exit": 1,
+                "receipt_fields": {
+                    "exit_status": 1,
+                    "exit_kind": "exception",
+                    "exception": {"type": "E", "message": "m", "file": "f.py", "line": 9},
+                },
+            },
+            "the script raised E: m (f.py:9)",
+        ),
+        (
+            {"exit": 3, "receipt_fields": {"exit_status": 3, "exit_kind": "os_exit"}},
+            "the script ended with status 3 (os_exit)",
+        ),
+        ({"flip": True}, "batch"),
+    ],
+    ids=str,
+)
+def test_failed_trace_can_be_compared_partially_and_says_why_it_ended(
+    scratch: Any, behaviour: dict[str, Any], reason: str
+) -> None:
+    complete = traced(scratch)
+    request = trace_request(scratch, prepared(scratch), behaviour)
+    with pytest.raises(OpGuardError):
+        trace.run(request)
+
+    made = compare_sources(
+        CaptureSource.of_result(complete),
+        CaptureSource.open(Path(request.output), partial=True),
+        output=scratch.output(),
+    )
+
+    document = json.loads(made.reports.summary.read_text())
+    assert [(entry["rank"], entry["side"]) for entry in document["incomplete"]] == [
+        (0, "candidate")
+    ]
+    assert reason in document["incomplete"][0]["reason"]
+    assert document["first"] is None
+
+
+@pytest.mark.requirement("B13")
+def test_captures_without_a_rank_in_common_are_refused(scratch: Any) -> None:
+    complete = traced(scratch)
+    request = trace_request(scratch, prepared(scratch), {"ranks": [], "exit": 1})
+    with pytest.raises(LauncherFailedError):
+        trace.run(request)
+
+    with pytest.raises(CaptureReadError):
+        compare_sources(
+            CaptureSource.of_result(complete),
+            CaptureSource.open(Path(request.output), partial=True),
+            output=scratch.output(),
+        )

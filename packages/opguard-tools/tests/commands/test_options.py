@@ -159,9 +159,7 @@ def test_captures_may_be_trace_outputs_or_sides_of_a_diff_output(sides: Path) ->
         (sides / folder / "plan.json").write_text("{}")
         (sides / folder / "worker-request.json").write_text("{}")
 
-    options = parse_options(
-        parse("--captures", "../one", "../two", "--partial", "--output", "out")
-    )
+    options = parse_options(parse("--captures", "../one", "../two", "--partial", "--output", "out"))
 
     assert options == CaptureOptions(
         baseline=sides / "one",

@@ -66,8 +66,7 @@ def add_calls(writer: Any, request: dict[str, Any], step: int) -> None:
     signature = struct.pack("<8I", *xorsig.region_xor(data), *xorsig.region_mix(data))
     layout = writer.layout("uint8", (len(data),), (1,), "cpu", "strided", len(data))
     for site in plan["sites"]:
-        call = step * 1000 + site["id"]
-        writer.begin(call, 0, site["id"], step, 0, 1, 0, writer.intern(site["callee"]))
+        call = writer.begin(0, site["id"], step, 0, 1, 0, writer.intern(site["callee"]))
         writer.tensor(call, 1, writer.intern("out"), layout, signature)
         writer.end(call, 0, 0, 0)
 
@@ -127,6 +126,8 @@ def main() -> None:
     assert sys.argv[1:3] == ["-m", "opguard.tools.worker"], sys.argv
     request = json.loads(Path(sys.argv[3]).read_text())
     behaviour = json.loads(sys.argv[5])
+    # What stands under an action's name holds for that action only.
+    behaviour |= behaviour.get(request["action"], {})
     print("fake workload says hello", flush=True)
     for rank in behaviour.get("ranks", [0]):
         make_rank(request, rank, behaviour)
@@ -134,10 +135,12 @@ def main() -> None:
         errors = Path(request["capture"]) / "errors"
         errors.mkdir(parents=True)
         (errors / "rank-0-1.json").write_text(behaviour["worker_error"])
+    if behaviour.get("kill_parent"):
+        os.kill(os.getppid(), signal.SIGKILL)
     if behaviour.get("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
     if "ready" in behaviour:
-        Path(behaviour["ready"]).write_text("ready")
+        Path(behaviour["ready"]).write_text(str(os.getpid()))
         signal.pause()
     sys.exit(behaviour.get("exit", 0))
 

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 import types
+from collections.abc import Callable
 from pathlib import Path
 
-from opguard.tools.launch import supervise
+from opguard.tools.launch import processes, supervise
 from opguard.tools.launch.interruption import Interruption
+from opguard.tools.launch.processes import Process
 from opguard.tools.launch.progress import Progress
 from opguard.tools.launch.supervise import Command, Supervisor
 from opguard.tools.protocol.errors import OpGuardError
@@ -46,17 +48,31 @@ class DeadlineWhenReady:
         return time.monotonic() + far
 
 
+def survive(kill_all: Callable[..., list[Process]]) -> Callable[..., list[Process]]:
+    """Kill as always, then claim that everything is still there."""
+
+    def pretend(living: Callable[[], list[Process]]) -> list[Process]:
+        before = living()
+        kill_all(living)
+        return before
+
+    return pretend
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     options = json.loads((folder / "options.json").read_text())
     supervise.LEFTOVER_SECONDS = options.get("leftover", supervise.LEFTOVER_SECONDS)
+    if options.get("unkillable"):
+        processes.kill_all = survive(processes.kill_all)
     bystander = None
     if options.get("bystander"):
         bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
     interval = 3600.0
     if ready := options.get("timeout_after"):
         clock = DeadlineWhenReady(folder / ready)
-        supervise.time = types.SimpleNamespace(monotonic=clock, sleep=time.sleep)
+        fake = types.SimpleNamespace(monotonic=clock, sleep=time.sleep)
+        vars(supervise)["time"] = fake
         interval = 0.05  # each heartbeat looks at the clock
     reporter = CountingReporter(folder, options.get("interval", interval))
     result: dict[str, object]
@@ -86,6 +102,8 @@ def main() -> None:
             }
         except OpGuardError as error:
             result = {"error": error.error_type}
+            if "pids" in error.details:
+                result["pids"] = error.details["pids"]
     if bystander is not None:
         result["bystander_alive"] = bystander.poll() is None
         bystander.kill()

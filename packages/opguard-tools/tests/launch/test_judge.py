@@ -56,7 +56,9 @@ def evidence(*receipts: Receipt, **fields: Any) -> Evidence:
     return Evidence(receipts=dict(zip(ranks, receipts, strict=True)), started=ranks, **fields)
 
 
-def judge(found: Evidence, *, status: int = 0, ranks: tuple[int, ...] = (0,), **fields: Any) -> None:
+def judge(
+    found: Evidence, *, status: int = 0, ranks: tuple[int, ...] = (0,), **fields: Any
+) -> None:
     outcome = Outcome(exit_status=status, elapsed_seconds=1.0, ended_by=fields.get("ended_by"))
     check_run(
         outcome,

@@ -87,9 +87,7 @@ def test_overlapping_directories_are_refused(
     assert caught.value.details == {"field": field}
 
 
-def test_sibling_whose_name_begins_alike_is_not_an_overlap(
-    tmp_path: Path, checkout: Path
-) -> None:
+def test_sibling_whose_name_begins_alike_is_not_an_overlap(tmp_path: Path, checkout: Path) -> None:
     paths = check_paths(
         str(tmp_path / "checkout-out"),
         checkout=str(checkout),

@@ -77,11 +77,11 @@ def test_text_reporter_writes_one_plain_line_per_event() -> None:
     reporter = TextReporter("trace", stream)
 
     reporter.heartbeat(12.4, Progress(batches=3, last_line="loss 0.5"))
-    reporter.heartbeat(27.0, Progress(batches=3, last_line=""))
+    reporter.heartbeat(27.0, Progress(batches=1, last_line=""))
     reporter.note("ending it")
 
     assert stream.getvalue() == (
         "opguard trace: 12 s, 3 batches published, log: loss 0.5\n"
-        "opguard trace: 27 s, 3 batches published\n"
+        "opguard trace: 27 s, 1 batch published\n"
         "opguard trace: ending it\n"
     )

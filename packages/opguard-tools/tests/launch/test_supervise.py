@@ -115,9 +115,7 @@ def test_exit_status_and_signal_of_the_launcher_are_reported(tmp_path: Path) -> 
 
 @pytest.mark.requirement("B8")
 def test_time_limit_ends_grandchildren_in_sessions_of_their_own(tmp_path: Path) -> None:
-    driven = Driven(
-        tmp_path, GRANDCHILDREN + "time.sleep(300)\n", timeout_after="ready", grace=1.0
-    )
+    driven = Driven(tmp_path, GRANDCHILDREN + "time.sleep(300)\n", timeout_after="ready", grace=1.0)
 
     outcome = driven.finish()
 
@@ -192,9 +190,9 @@ def test_ranks_of_a_forwarding_launcher_get_the_signal_once(tmp_path: Path) -> N
         "import os, signal, subprocess, sys, time\n"
         "rank = subprocess.Popen([sys.executable, '-c', '''\n"
         "import os, signal, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: print(\"TERM\", flush=True))\n"
-        "open(\"ready\", \"w\").write(str(os.getpid()) + chr(10))\n"
-        "while not os.path.exists(\"stop\"): time.sleep(0.01)\n"
+        'signal.signal(signal.SIGTERM, lambda *_: print("TERM", flush=True))\n'
+        'open("ready", "w").write(str(os.getpid()) + chr(10))\n'
+        'while not os.path.exists("stop"): time.sleep(0.01)\n'
         "'''], start_new_session=True)\n"
         "told = []\n"
         "signal.signal(signal.SIGTERM, lambda *_: told.append(1))\n"
@@ -227,6 +225,21 @@ def test_heartbeats_tell_time_and_last_line(tmp_path: Path) -> None:
 
     assert outcome["heartbeats"] > 0
     assert outcome["last_line"] == "loss 0.5"
+
+
+@pytest.mark.requirement("B8")
+def test_process_that_survives_sigkill_is_named(tmp_path: Path) -> None:
+    driven = Driven(
+        tmp_path,
+        GRANDCHILDREN + "time.sleep(300)\n",
+        timeout_after="ready",
+        grace=0.5,
+        unkillable=True,
+    )
+
+    outcome = driven.finish()
+
+    assert outcome == {"error": "processes_left", "pids": [driven.pid("stubborn")]}
 
 
 def test_program_that_cannot_be_started_is_a_launcher_failure(tmp_path: Path) -> None:

@@ -44,29 +44,35 @@ def test_failure_holds_type_and_message() -> None:
     }
 
 
-def test_error_while_cleaning_up_carries_the_earlier_message_too() -> None:
+def raise_while_cleaning_up() -> None:
     try:
-        try:
-            raise OutputExistsError("the first")
-        finally:
-            raise PathConflictError("the second")
-    except OpGuardError as error:
-        document = failure_document(error)
+        raise OutputExistsError("the first")
+    finally:
+        raise PathConflictError("the second")
 
-    assert document["error"] == {
+
+def raise_in_its_place() -> None:
+    try:
+        raise OutputExistsError("the first")
+    except OpGuardError as error:
+        raise PathConflictError("the second") from error
+
+
+def test_error_while_cleaning_up_carries_the_earlier_message_too() -> None:
+    with pytest.raises(PathConflictError) as caught:
+        raise_while_cleaning_up()
+
+    assert failure_document(caught.value)["error"] == {
         "type": "path_conflict",
         "message": "the second\nBefore that, output_exists: the first",
     }
 
 
 def test_cause_that_an_error_replaces_on_purpose_is_not_repeated() -> None:
-    try:
-        try:
-            raise OutputExistsError("the first")
-        except OpGuardError as error:
-            raise PathConflictError("the second") from error
-    except OpGuardError as error:
-        assert failure_document(error)["error"]["message"] == "the second"
+    with pytest.raises(PathConflictError) as caught:
+        raise_in_its_place()
+
+    assert failure_document(caught.value)["error"]["message"] == "the second"
 
 
 @pytest.mark.requirement("A3")

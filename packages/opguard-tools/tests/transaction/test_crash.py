@@ -59,10 +59,9 @@ def test_kill_at_every_step_leaves_a_checkout_that_recover_makes_identical(
             assert content in (harness.originals[path], harness.instrumented[path]), number
         if not project.marker.exists():
             assert project.snapshot() == project.original, number
-            assert project.git_status() == "", number
         report = recover(project.checkout)
         assert report.complete, number
-        project.assert_pristine()
+        project.assert_pristine(number)
 
     points = harness.sweep(
         lambda: run_whole(project), harness.kill, check, after=False, **file_system
@@ -91,7 +90,7 @@ def test_recover_killed_at_every_step_is_completed_by_another_recover(
         if not project.marker.exists():
             assert project.snapshot() == project.original, number
         assert recover(project.checkout).complete
-        project.assert_pristine()
+        project.assert_pristine(number)
 
     points = harness.sweep(leave_instrumented, harness.kill, check, after=False, **file_system)
 

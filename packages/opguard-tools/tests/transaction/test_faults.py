@@ -30,7 +30,7 @@ def run_whole(project: Any) -> Any:
 
 
 @pytest.mark.requirement("D5")
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
 def test_refused_step_leaves_the_originals_or_a_marker_that_recover_can_use(
     project: Any, harness: Any, code: int
 ) -> None:
@@ -51,7 +51,7 @@ def test_refused_step_leaves_the_originals_or_a_marker_that_recover_can_use(
         staging = project.checkout / ".opguard" / "staging"
         if staging.exists():
             staging.rmdir()  # the refused step was the removal of this empty folder
-        project.assert_pristine()
+        project.assert_pristine(number)
 
     harness.sweep(lambda: run_whole(project), refuse, check)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import types
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,6 +55,8 @@ COLLECTIVE_OUTPUTS = {
 }
 """Position of the argument that a collective only writes."""
 
+_IGNORES_GRADIENTS = frozenset({"load_state_dict", "state_dict", "zero_grad"})
+
 _LEAF_NAMESPACES = frozenset(
     {
         "torch",
@@ -93,6 +97,22 @@ def overwritten_prefixes(callee: Any, name: str) -> tuple[str, ...]:
     if name in COLLECTIVE_OUTPUTS:
         return ("kwarg.out", f"arg[{COLLECTIVE_OUTPUTS[name]}]")
     return ("kwarg.out",)
+
+
+def reads_gradients(name: str, args: tuple[Any, ...], optimizers: Sequence[Any]) -> bool:
+    """Whether gradients of parameters that no argument shows may be inputs of a call.
+
+    ``backward`` adds to them, and what gets an optimizer or a generator of parameters
+    (``clip_grad_norm_(model.parameters())``, ``scaler.unscale_(optimizer)``) reads them.
+    Functions that only drop or replace them do not.
+    """
+    if name in _IGNORES_GRADIENTS:
+        return False
+    return (
+        name == "backward"
+        or bool(optimizers)
+        or any(isinstance(item, types.GeneratorType) for item in args)
+    )
 
 
 def may_use_python_random(callee: Any) -> bool:

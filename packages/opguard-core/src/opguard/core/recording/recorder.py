@@ -13,6 +13,7 @@ from opguard.core.recording.callees import (
     callee_name,
     is_compiled,
     may_use_python_random,
+    reads_gradients,
     overwritten_prefixes,
 )
 from opguard.core.recording.flatten import Slots, flatten
@@ -149,7 +150,7 @@ class CallRecorder:
                 frame.optimizers.append(owner)
         self._records.begin(frame, parent, index, self.step, self._phase(is_step))
         self._record_inputs(frame, slots, parent)
-        if frame.name == "backward":
+        if reads_gradients(frame.name, args, frame.optimizers):
             for name, reading in self._known.gradients():
                 slot = "grad.param." + name
                 self._records.under_or_none(frame.call, Role.INPUT, slot, reading)

@@ -41,9 +41,7 @@ class CaptureSource:
     @classmethod
     def of_result(cls, result: TraceResult) -> CaptureSource:
         """The capture of a successful trace."""
-        return cls(
-            Path(result.output), Path(result.capture), result.capture_id, list(result.ranks)
-        )
+        return cls(Path(result.output), Path(result.capture), result.capture_id, list(result.ranks))
 
     @classmethod
     def open(cls, output: Path, *, partial: bool) -> CaptureSource:
@@ -54,14 +52,25 @@ class CaptureSource:
             partial: Accept a trace that failed.
 
         Raises:
-            ArtifactMismatchError: The trace did not succeed, and ``partial`` is off.
+            ArtifactMismatchError: The trace did not succeed, and ``partial`` is off; or the
+                directory is of another version.
             RequestUnreadableError: A file of the directory is damaged.
         """
         if partial:
-            request = read_json_object(output / REQUEST_NAME)
-            capture, capture_id = output / "capture", str(request["capture_id"])
-            ranks = list(request["request"]["workload"]["ranks"])
-            return cls(output, capture, capture_id, ranks, read_evidence(capture, capture_id))
+            path = output / REQUEST_NAME
+            request = read_json_object(path)
+            try:
+                capture_id = str(request["capture_id"])
+                ranks = [int(rank) for rank in request["request"]["workload"]["ranks"]]
+            except (KeyError, TypeError, ValueError) as error:
+                raise ArtifactMismatchError(
+                    f"{path} is not a request of this version ({error!r}); name the output "
+                    "directory of a trace",
+                    path=path,
+                ) from error
+            capture = output / "capture"
+            evidence = read_evidence(capture, capture_id, lenient=True)
+            return cls(output, capture, capture_id, ranks, evidence)
         path = output / RESULT_NAME
         if not path.is_file():
             raise ArtifactMismatchError(

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import xorsig
-
 from opguard.tools.launch.errors import BatchCorruptError
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def run(request: TraceRequest) -> TraceResult:
                     environment=bytecode,
                 )
         finally:
-            shutil.rmtree(bytecode["PYTHONPYCACHEPREFIX"], ignore_errors=True)
+            _remove_bytecode(Path(bytecode["PYTHONPYCACHEPREFIX"]))
         interruption.check()
         evidence = operation.conclude(outcome)
         result = TraceResult(
@@ -73,6 +74,13 @@ def run(request: TraceRequest) -> TraceResult:
         )
     write_durable(output / RESULT_NAME, result.model_dump_json(indent=1).encode())
     return result
+
+
+def _remove_bytecode(folder: Path) -> None:
+    """Remove this capture's bytecode, and the folder around it unless another one uses it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
 
 
 def _save_sources(plan: CheckedPlan, folder: Path) -> None:

@@ -120,8 +120,8 @@ class DiffCommand:
         """Compare and print; returns the exit status."""
         from opguard.tools.commands.errors import StepFailedError
         from opguard.tools.commands.options import UsageError, parse_options
-        from opguard.tools.launch.interruption import Interruption
         from opguard.tools.protocol.envelope import as_opguard_error, reserved_stdout
+        from opguard.tools.transaction import Interrupted
 
         try:
             options = parse_options(arguments)
@@ -129,16 +129,16 @@ class DiffCommand:
             arguments.parser.error(str(error))
         with reserved_stdout() as write:
             try:
-                with Interruption() as interruption:
-                    document = _compare(options, interruption)
+                document = _compare(options)
             except StepFailedError as error:
                 failure = (error.error_type, f"{error.step}: {error.message}")
-            except (Exception, KeyboardInterrupt) as error:
+            except (Exception, KeyboardInterrupt, Interrupted) as error:
                 known = as_opguard_error(error)
                 failure = (known.error_type, known.message)
             else:
                 write(_render(document, as_json=arguments.json))
-                return EXIT_FINDINGS if document["origins"] else EXIT_CLEAN
+                differs = document["origins"] or document["inherited"]
+                return EXIT_FINDINGS if differs else EXIT_CLEAN
             kind, message = failure
             print(f"opguard diff failed, {kind}: {message}", file=sys.stderr)
             print(f"What there is so far: {options.output}", file=sys.stderr)
@@ -147,13 +147,19 @@ class DiffCommand:
             return EXIT_FAILED
 
 
-def _compare(
-    options: CheckoutOptions | CaptureOptions, interruption: Interruption
-) -> dict[str, Any]:
+def _compare(options: CheckoutOptions | CaptureOptions) -> dict[str, Any]:
     from opguard.tools.commands.options import CheckoutOptions
+    from opguard.tools.launch.interruption import Interruption
+    from opguard.tools.transaction import interruptible
 
     if isinstance(options, CheckoutOptions):
-        return _compare_checkouts(options, interruption)
+        with Interruption() as interruption:
+            return _compare_checkouts(options, interruption)
+    with interruptible():
+        return _compare_captures(options)
+
+
+def _compare_captures(options: CaptureOptions) -> dict[str, Any]:
     from opguard.tools.actions.comparing import CaptureSource, compare_sources
 
     compared = compare_sources(

@@ -60,9 +60,7 @@ class Display:
 
     def update(self, progress: Progress) -> None:
         """The step goes on."""
-        text = f"{self._title}: {self._elapsed()}, {progress.batches} batches published"
-        if progress.last_line:
-            text += f", log: {progress.last_line}"
+        text = f"{self._title}: {self._elapsed()}, {progress.describe()}"
         if self._status is None:
             self.note(text)
             return

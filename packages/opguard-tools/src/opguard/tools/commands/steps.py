@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 from opguard.tools.commands.display import Display
 from opguard.tools.commands.errors import StepEndedError, StepFailedError
+from opguard.tools.launch import processes
 from opguard.tools.launch.interruption import Interruption
 from opguard.tools.launch.judge import describe_status
 from opguard.tools.launch.progress import quote_log, read_progress
@@ -57,6 +58,7 @@ class StepRunner:
             Protocol requirements A7, A10.
         """
         self.interruption.check()
+        processes.become_subreaper()
         folder = self.folder / name
         folder.mkdir(parents=True)
         request_path = folder / "request.json"
@@ -112,7 +114,7 @@ class StepRunner:
                 self.interruption.drain()
                 if forwarded == len(self.interruption.received):
                     pause = max(0.0, shown + self.display.interval_seconds - time.monotonic())
-                    select.select([handle, self.interruption], [], [], pause)
+                    select.select([handle, self.interruption.fileno()], [], [], pause)
                 if time.monotonic() >= shown + self.display.interval_seconds:
                     shown = time.monotonic()
                     if process.poll() is None:
@@ -127,6 +129,8 @@ class StepRunner:
             document: dict[str, Any] = json.loads(path.read_bytes())
             succeeded = document["ok"]
         except (ValueError, KeyError, TypeError):
+            # Its workload became ours to end: it runs on instrumented sources.
+            processes.kill_all(processes.living_descendants)
             raise StepEndedError(
                 f"step {name} ended with {describe_status(status)} and without a result; if it "
                 "was killed during a trace, run `opguard-tools recover` on the checkout"

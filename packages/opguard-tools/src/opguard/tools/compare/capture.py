@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -177,15 +178,10 @@ class CaptureView:
         sites = {site["id"]: Callsite.from_plan(site) for site in plan["sites"]}
         sources: dict[str, bytes] = {}
         for entry in plan["files"]:
-            source = trace_output / "sources" / entry["path"]
-            try:
-                sources[entry["path"]] = source.read_bytes()
-            except OSError as error:
-                raise CaptureReadError(
-                    f"cannot read {source}, the original of a planned file: {error}; "
-                    "trace this side again",
-                    path=str(source),
-                ) from error
+            # A session embedded in a program also lists files outside its root, by absolute
+            # path; they are not part of the capture.
+            if not os.path.isabs(entry["path"]):
+                sources[entry["path"]] = _read_source(trace_output / "sources" / entry["path"])
         ranks: dict[int, RankTables | Path] = {
             int(folder.name.removeprefix("rank-")): folder
             for folder in sorted(tables.glob("rank-*"))
@@ -218,6 +214,16 @@ def _read_table(path: Path, schema: Mapping[str, Any]) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError) as error:
         raise CaptureReadError(
             f"cannot read table {path}: {error}; materialise the capture again", path=str(path)
+        ) from error
+
+
+def _read_source(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CaptureReadError(
+            f"cannot read {path}, the original of a planned file: {error}; trace this side again",
+            path=str(path),
         ) from error
 
 

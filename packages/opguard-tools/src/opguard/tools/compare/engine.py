@@ -16,11 +16,11 @@ from opguard.tools.compare.events import (
     order_unpaired,
 )
 from opguard.tools.compare.fingerprints import FingerprintTable
-from opguard.tools.compare.harmless import some_value_differs
+from opguard.tools.compare.harmless import StepValues, some_value_differs
 from opguard.tools.compare.keys import CallsiteKeys, SourceAlignment, callsite_keys
 from opguard.tools.compare.layouts import find_layout_mismatch, mismatch_origin
 from opguard.tools.compare.origins import Origin, find_origins
-from opguard.tools.compare.pairing import CallPair, pair_calls
+from opguard.tools.compare.pairing import CallPair, Pairing, pair_calls
 from opguard.tools.compare.ranks import (
     CollectiveKey,
     collectives,
@@ -29,6 +29,7 @@ from opguard.tools.compare.ranks import (
 )
 from opguard.tools.compare.records import Call, RankRecords, Side
 from opguard.tools.compare.relations import Relation
+from opguard.tools.compare.rewrites import contradicted_guesses, immaterial_guesses, withdraw
 from opguard.tools.compare.slots import NO_DIFFERENCE, PairDifference, compare_pair
 from opguard.tools.compare.state import RankState
 from opguard.tools.compare.verdicts import PairVerdict, SlotRelations, judge_pair
@@ -158,21 +159,9 @@ def _compare_rank(
     incomplete = {
         side: reason for side, found in records.items() if (reason := found.incomplete) is not None
     }
-    pairing = pair_calls(records[Side.BASELINE], records[Side.CANDIDATE], keys)
-    clock = BaselineClock(pairing.pairs)
-    prefix = CommonPrefix.of(
-        pairing,
-        baseline_incomplete=Side.BASELINE in incomplete,
-        candidate_incomplete=Side.CANDIDATE in incomplete,
-    )
-    unpaired, beyond = order_unpaired(pairing, clock, prefix)
-    differences = _differences(pairing.pairs, fingerprints)
-    events = collect_events(pairing, differences, clock, prefix)
-    harmless = not some_value_differs(
-        events, records[Side.BASELINE], records[Side.CANDIDATE], fingerprints
-    )
-    if harmless:
-        events = []
+    found = _find_differences(records, keys, incomplete, fingerprints)
+    pairing, differences, events = found.pairing, found.differences, found.events
+    unpaired, beyond = order_unpaired(pairing, found.clock, found.prefix)
     mismatch = find_layout_mismatch(pairing.pairs, fingerprints)
     state = RankState.build(
         pairing,
@@ -192,7 +181,7 @@ def _compare_rank(
                 pair,
                 differences.get(pair.baseline.id, NO_DIFFERENCE),
                 fingerprints,
-                harmless=harmless,
+                harmless=found.harmless,
             )
             for pair in pairing.pairs
         ],
@@ -208,6 +197,59 @@ def _compare_rank(
             key for call, key in named.items() if differences.get(call, NO_DIFFERENCE).inputs
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Pairs and differences of one rank.
+
+    Attributes:
+        harmless: Whether no value differs in the whole run; then there are no events.
+    """
+
+    pairing: Pairing
+    differences: Mapping[int, PairDifference]
+    events: Sequence[DifferenceEvent]
+    clock: BaselineClock
+    prefix: CommonPrefix
+    harmless: bool
+
+
+def _find_differences(
+    records: Mapping[Side, RankRecords],
+    keys: CallsiteKeys,
+    incomplete: Mapping[Side, str],
+    fingerprints: FingerprintTable,
+) -> _Found:
+    """Pair the calls and collect their differences.
+
+    Guessed pairs that the values contradict are withdrawn. Those that came to nothing are
+    withdrawn as well if no other value differs in the whole run, and only then.
+    """
+    baseline, candidate = records[Side.BASELINE], records[Side.CANDIDATE]
+    values = StepValues(baseline, candidate)
+
+    def collect(pairing: Pairing, known: Mapping[int, PairDifference]) -> _Found:
+        differences = {call: found for call, found in known.items() if call in pairing.of_baseline}
+        clock = BaselineClock(pairing.pairs)
+        prefix = CommonPrefix.of(
+            pairing,
+            baseline_incomplete=Side.BASELINE in incomplete,
+            candidate_incomplete=Side.CANDIDATE in incomplete,
+        )
+        events = collect_events(pairing, differences, clock, prefix)
+        harmless = not some_value_differs(events, values, fingerprints)
+        return _Found(pairing, differences, [] if harmless else events, clock, prefix, harmless)
+
+    pairing = pair_calls(baseline, candidate, keys)
+    differences = _differences(pairing.pairs, fingerprints)
+    pairing = withdraw(pairing, contradicted_guesses(pairing, differences, values, fingerprints))
+    found = collect(pairing, differences)
+    immaterial = immaterial_guesses(pairing, found.differences, values, fingerprints)
+    if not found.harmless and immaterial:
+        without = collect(withdraw(pairing, immaterial), differences)
+        found = without if without.harmless else found
+    return found
 
 
 def _differences(

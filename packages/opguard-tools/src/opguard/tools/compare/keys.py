@@ -48,10 +48,15 @@ class SourceAlignment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PairingBasis:
-    """How firmly one key ties both sides together, and why."""
+    """How firmly one key ties both sides together, and why.
+
+    Attributes:
+        guessed: Whether the statement changed, so that only callee texts speak for the pair.
+    """
 
     source: RelationSource
     reason: str
+    guessed: bool = False
 
 
 @dataclass(slots=True)
@@ -192,7 +197,7 @@ def _basis(baseline: Callsite, candidate: Callsite, *, changed: bool) -> Pairing
         if applies
     ]
     if weaker:
-        return PairingBasis(RelationSource.INFERRED, "; ".join(weaker))
+        return PairingBasis(RelationSource.INFERRED, "; ".join(weaker), guessed=changed)
     return PairingBasis(RelationSource.EXACT, "same statement, callee and ordinal")
 
 

@@ -32,6 +32,8 @@ class CallPair:
     Attributes:
         in_order: Whether the pair keeps its place in the order of both runs; calls that were
             moved do not, and say nothing about where other calls lie.
+        guessed: Whether the calls are in a changed statement, and only their callee texts speak
+            for the pair.
     """
 
     baseline: Call
@@ -39,6 +41,7 @@ class CallPair:
     source: RelationSource
     reason: str
     in_order: bool = True
+    guessed: bool = False
 
 
 @dataclass(slots=True)
@@ -175,7 +178,7 @@ class _Pairer:
         elif baseline.step != candidate.step:
             source = RelationSource.INFERRED
             reason += f"; step {baseline.step} against {candidate.step}"
-        self._register(CallPair(baseline, candidate, source, reason))
+        self._register(CallPair(baseline, candidate, source, reason, guessed=basis.guessed))
 
     def _register(self, pair: CallPair) -> None:
         self._result.pairs.append(pair)

@@ -157,7 +157,14 @@ class Operation:
             log=self.paths.log,
         )
         check_files(evidence, self.paths.capture, self.capture_id)
+        self._remove_staging()
         return evidence
+
+    def _remove_staging(self) -> None:
+        """Remove this capture's staging on this node: everything in it has been published."""
+        assert self.paths.local_root is not None
+        for folder in self.paths.local_root.glob(f"staging-{self.capture_id}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def result_fields(self, evidence: Evidence) -> dict[str, Any]:
         """The fields that the results of `discover` and `trace` share."""

@@ -13,11 +13,17 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _PROC = Path("/proc")
+_KILL_SECONDS = 60.0
+
+POLL_SECONDS = 0.05
+"""Time between two looks at processes that cannot be waited for."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,44 @@ def send(process: Process, number: signal.Signals) -> None:
         pass  # it ended in between, which is what was wanted
     finally:
         os.close(handle)
+
+
+def living_descendants(spare: Collection[int] = (), waited_for: int | None = None) -> list[Process]:
+    """Descendants of this process that have not ended; those that have are reaped.
+
+    Args:
+        spare: Process ids that are somebody else's to reap or to end.
+        waited_for: A child that its ``Popen`` object reaps: its exit status must not get lost.
+    """
+    alive: list[Process] = []
+    for process in descendants(os.getpid()):
+        if process.pid in spare:
+            continue
+        if not process.zombie:
+            alive.append(process)
+        elif process.pid != waited_for:
+            reap(process)
+    return alive
+
+
+def kill_all(living: Callable[[], list[Process]]) -> list[Process]:
+    """SIGKILL processes, and those that they leave behind, until none is left.
+
+    Args:
+        living: Says which processes there are now.
+
+    Returns:
+        Processes that are still there after 60 seconds: stuck in the kernel, for example on a
+        network mount that hangs.
+    """
+    deadline = time.monotonic() + _KILL_SECONDS
+    while alive := living():
+        if time.monotonic() >= deadline:
+            return alive
+        for process in alive:
+            send(process, signal.SIGKILL)
+        time.sleep(POLL_SECONDS)
+    return []
 
 
 def reap(process: Process) -> None:

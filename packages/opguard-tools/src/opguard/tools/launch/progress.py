@@ -27,6 +27,11 @@ class Progress:
     batches: int
     last_line: str
 
+    def describe(self) -> str:
+        """``3 batches published, log: loss 0.5``."""
+        text = f"{self.batches} {'batch' if self.batches == 1 else 'batches'} published"
+        return f"{text}, log: {self.last_line}" if self.last_line else text
+
 
 class Reporter(Protocol):
     """Receives the state of an operation from time to time."""
@@ -103,10 +108,7 @@ class TextReporter:
 
     def heartbeat(self, elapsed_seconds: float, progress: Progress) -> None:
         """One line with time, batches and the workload's last line."""
-        text = f"{elapsed_seconds:.0f} s, {progress.batches} batches published"
-        if progress.last_line:
-            text += f", log: {progress.last_line}"
-        self.note(text)
+        self.note(f"{elapsed_seconds:.0f} s, {progress.describe()}")
 
     def note(self, message: str) -> None:
         """One line."""

@@ -113,21 +113,27 @@ class Evidence:
     started: list[int] = field(default_factory=list)
 
 
-def read_evidence(capture: Path, capture_id: str) -> Evidence:
+def read_evidence(capture: Path, capture_id: str, *, lenient: bool = False) -> Evidence:
     """Read a capture directory; parts that are missing are empty.
 
     Args:
         capture: The capture directory.
         capture_id: Identity that every receipt must carry.
+        lenient: Take a receipt that cannot be used for one that is missing.
 
     Raises:
-        ReceiptInvalidError: A receipt is damaged, or belongs to another capture, rank or version.
+        ReceiptInvalidError: A receipt is damaged, or belongs to another capture, rank or version,
+            and ``lenient`` is off.
     """
     evidence = Evidence()
     for path in sorted(capture.glob("receipts/*.receipt")):
         if match := _RECEIPT_NAME.fullmatch(path.name):
             rank = int(match[1])
-            evidence.receipts[rank] = _read_receipt(path, rank, capture_id)
+            try:
+                evidence.receipts[rank] = _read_receipt(path, rank, capture_id)
+            except ReceiptInvalidError:
+                if not lenient:
+                    raise
         elif match := _DUPLICATE_NAME.fullmatch(path.name):
             evidence.duplicates.setdefault(int(match[1]), []).append(path.name)
     evidence.worker_errors.extend(

@@ -33,8 +33,6 @@ LAUNCHER_GRACE_SECONDS = 45.0
 LEFTOVER_SECONDS = 5.0
 """How long descendants may outlive a launcher that ended by itself."""
 
-_KILL_SECONDS = 60.0  # a process stuck in the kernel (a hung network mount) may never die
-_POLL_SECONDS = 0.05
 _INTERPRETER = re.compile(r"(python|pypy)[0-9.]*t?(\.exe)?")
 
 
@@ -147,7 +145,7 @@ class Supervisor:
         try:
             ended_by = self._wait(launcher, started)
             if ended_by is None:
-                self._await_leftovers()
+                self._await_leftovers(launcher)
         finally:
             # Also on an unexpected exception: a workload must not run on without its supervisor.
             self._end_all(launcher, self._grace if self._exit_status is None else LEFTOVER_SECONDS)
@@ -192,9 +190,9 @@ class Supervisor:
                 if now >= heartbeat:
                     self._reporter.heartbeat(now - started, read_progress(self._command.output))
                     heartbeat = now + self._reporter.interval_seconds
-                self._collect_orphans(launcher)
+                self._alive(launcher)
                 pause = max(0.0, min(deadline, heartbeat) - time.monotonic())
-                select.select([handle, self._interruption], [], [], pause)
+                select.select([handle, self._interruption.fileno()], [], [], pause)
         finally:
             os.close(handle)
         return None
@@ -205,11 +203,15 @@ class Supervisor:
             self._exit_status = status
         return status
 
-    def _await_leftovers(self) -> None:
+    def _await_leftovers(self, launcher: subprocess.Popen[bytes]) -> None:
         """Give descendants that outlive the launcher a moment to end by themselves."""
         deadline = time.monotonic() + LEFTOVER_SECONDS
-        while self._alive() and time.monotonic() < deadline and not self._interruption.received:
-            time.sleep(_POLL_SECONDS)
+        while (
+            self._alive(launcher)
+            and time.monotonic() < deadline
+            and not self._interruption.received
+        ):
+            time.sleep(processes.POLL_SECONDS)
 
     def _end_all(self, launcher: subprocess.Popen[bytes], grace: float) -> None:
         """Terminate what is left: SIGTERM, the grace, SIGKILL until nothing is left."""
@@ -225,20 +227,15 @@ class Supervisor:
                 if identity not in told and self._should_tell(process, launcher):
                     told.add(identity)
                     processes.send(process, signal.SIGTERM)
-            time.sleep(_POLL_SECONDS)
-        limit = time.monotonic() + _KILL_SECONDS
-        while alive := self._alive(launcher):
-            for process in alive:
-                processes.send(process, signal.SIGKILL)
-            if time.monotonic() >= limit:
-                numbers = ", ".join(str(process.pid) for process in alive)
-                raise ProcessesLeftError(
-                    f"processes {numbers} of the workload survived SIGKILL for "
-                    f"{_KILL_SECONDS:.0f} s, probably stuck in the kernel; the checkout is put "
-                    f"back, end them by hand before the next run" + quote_log(self._command.log),
-                    pids=[process.pid for process in alive],
-                )
-            time.sleep(_POLL_SECONDS)
+            time.sleep(processes.POLL_SECONDS)
+        if left := processes.kill_all(lambda: self._alive(launcher)):
+            numbers = ", ".join(str(process.pid) for process in left)
+            raise ProcessesLeftError(
+                f"processes {numbers} of the workload survived SIGKILL, probably stuck in the "
+                "kernel; the checkout is put back, end them by hand before the next run"
+                + quote_log(self._command.log),
+                pids=[process.pid for process in left],
+            )
 
     def _should_tell(self, process: Process, launcher: subprocess.Popen[bytes]) -> bool:
         """Whether SIGTERM goes to a process from here.
@@ -248,27 +245,7 @@ class Supervisor:
         """
         return not self._forwards or self._exit_status is not None or process.group == launcher.pid
 
-    def _alive(self, launcher: subprocess.Popen[bytes] | None = None) -> list[Process]:
+    def _alive(self, launcher: subprocess.Popen[bytes]) -> list[Process]:
         """Descendants of this run that have not ended; reaps those that have."""
-        if launcher is not None:
-            self._poll(launcher)
-        alive: list[Process] = []
-        for process in processes.descendants(os.getpid()):
-            if process.pid in self._before:
-                continue
-            if not process.zombie:
-                alive.append(process)
-            elif launcher is None or process.pid != launcher.pid:
-                processes.reap(process)
-        return alive
-
-    def _collect_orphans(self, launcher: subprocess.Popen[bytes]) -> None:
-        own = os.getpid()
-        for process in processes.descendants(own):
-            if (
-                process.zombie
-                and process.parent == own
-                and process.pid != launcher.pid
-                and process.pid not in self._before
-            ):
-                processes.reap(process)
+        self._poll(launcher)
+        return processes.living_descendants(self._before, launcher.pid)

@@ -103,7 +103,8 @@ def as_opguard_error(error: BaseException) -> OpGuardError:
     """
     if isinstance(error, OpGuardError):
         return error
-    if isinstance(error, KeyboardInterrupt):
+    if not isinstance(error, Exception):
+        # KeyboardInterrupt, and its like for SIGTERM and SIGHUP: the operation did not fail.
         return InterruptedOperationError(
             "the operation was interrupted before it finished; start it again with a new output "
             "directory"

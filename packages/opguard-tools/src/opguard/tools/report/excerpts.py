@@ -64,6 +64,28 @@ def excerpt(sources: Mapping[str, bytes], location: Mapping[str, Any] | None) ->
     ]
 
 
+def excerpt_without_call(
+    sources: Mapping[str, bytes], other_sources: Mapping[str, bytes], other: Mapping[str, Any]
+) -> list[ExcerptLine]:
+    """Where a call of the other side only would be, in the file of the same path; none marked."""
+    place = _in_checkout(other)
+    if place is None or place["file"] not in sources or place["file"] not in other_sources:
+        return []
+    lines = decode_source(sources[place["file"]])
+    other_lines = decode_source(other_sources[place["file"]])
+    if max(len(lines), len(other_lines)) > MAX_DIFFED_LINES:
+        return []
+    matcher = difflib.SequenceMatcher(None, other_lines, lines)
+    index = place["line"] - 1
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if i1 <= index < i2:
+            nearest = j1 + (index - i1 if tag == "equal" else 0)
+            begin = max(1, nearest + 1 - CONTEXT_LINES)
+            end = min(len(lines), max(nearest, j2 if tag == "replace" else 0) + CONTEXT_LINES)
+            return [ExcerptLine(n, lines[n - 1], False) for n in range(begin, end + 1)]
+    return []
+
+
 def source_diff(
     baseline_sources: Mapping[str, bytes],
     candidate_sources: Mapping[str, bytes],

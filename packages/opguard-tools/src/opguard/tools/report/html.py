@@ -12,7 +12,13 @@ import jinja2
 from opguard.tools._version import __version__
 from opguard.tools.compare.engine import Comparison
 from opguard.tools.compare.records import Side
-from opguard.tools.report.excerpts import DiffLine, ExcerptLine, excerpt, source_diff
+from opguard.tools.report.excerpts import (
+    DiffLine,
+    ExcerptLine,
+    excerpt,
+    excerpt_without_call,
+    source_diff,
+)
 from opguard.tools.report.heatmap import SEVERITY, HeatMap, heat_map
 from opguard.tools.report.strips import RegionCell, StepBar, region_cells, step_bars
 from opguard.tools.report.wording import HEADLINES
@@ -87,7 +93,15 @@ def _view(comparison: Comparison, origin: Mapping[str, Any]) -> OriginView:
     return OriginView(
         data=origin,
         headline=_sentence(HEADLINES.get(origin["kind"], origin["kind"])),
-        excerpts={side.value: excerpt(sources[side], origin[side.value]) for side in Side},
+        excerpts={
+            side.value: excerpt(sources[side], origin[side.value])
+            if origin[side.value] is not None
+            else excerpt_without_call(sources[side], sources[other], origin[other.value])
+            for side, other in (
+                (Side.BASELINE, Side.CANDIDATE),
+                (Side.CANDIDATE, Side.BASELINE),
+            )
+        },
         diff=source_diff(sources[Side.BASELINE], sources[Side.CANDIDATE], origin),
         slots=[SlotView(slot, region_cells(slot)) for slot in origin["slots"]],
     )

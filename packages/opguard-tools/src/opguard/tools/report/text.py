@@ -146,10 +146,11 @@ def _unpaired(document: Mapping[str, Any]) -> Iterator[str]:
         return
     yield "Calls on one side only (no divergence by themselves):"
     for group in groups[:MAX_UNPAIRED]:
+        rank = f"rank {group['rank']}, " if len(document["ranks"]) > 1 else ""
         count = f"{group['calls']} calls" if group["calls"] != 1 else "1 call"
         yield _one_line(
             f"  {group['side']:<9}  {group['file']}:{group['line']}  {group['call']}  "
-            f"({count}, first in step {group['first_step']})"
+            f"({count}, {rank}first in step {group['first_step']})"
         )
     if len(groups) > MAX_UNPAIRED:
         yield f"  … and {len(groups) - MAX_UNPAIRED} more in report.html"

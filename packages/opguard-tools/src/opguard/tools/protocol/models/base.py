@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import types
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION: Literal[1] = 1
 """Version of requests, results and the envelope written by this program."""
 
 SUPPORTED_PROTOCOL_VERSIONS = (1,)
 """Versions that a request may carry."""
 
-VARIES = {"varies": True}
+VARIES: JsonDict = {"varies": True}
 """Schema mark of a field that may differ between two runs on the same inputs (A11)."""
 
 

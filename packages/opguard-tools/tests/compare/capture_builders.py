@@ -220,9 +220,12 @@ def align_by_callee(
         candidate: The other side.
         changed: Number of the changed block, by the callee of the statement.
     """
-    blocks = changed or {}
+    blocks = {callee.partition("#")[0]: number for callee, number in (changed or {}).items()}
     numbers: dict[str, int] = {}
-    sides = ({s.callee for s in baseline.sites.values()}, {s.callee for s in candidate.sites.values()})
+    sides = (
+        {s.callee for s in baseline.sites.values()},
+        {s.callee for s in candidate.sites.values()},
+    )
     keys: list[dict[tuple[str, int, int], Key]] = []
     for capture in (baseline, candidate):
         statements: dict[tuple[str, int, int], Key] = {}

@@ -1,0 +1,123 @@
+"""Captures of processes that are killed, and of processes that fork."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xorsig
+
+Write = Callable[[xorsig.CaptureWriter, int], None]
+
+ENDLESS = """
+    import sys
+    import xorsig
+
+    directory, staging, capture_id = sys.argv[1:]
+    writer = xorsig.CaptureWriter(
+        directory, staging, capture_id=capture_id, rank=0, max_batch_records=200, queue_batches=1
+    )
+    name = writer.intern("torch.mm")
+    while True:
+        call = writer.begin(0, 0, 0, 0, 0, 0, name)
+        writer.value(call, 0, name, name)
+        writer.end(call, 0, 0, 0)
+"""
+
+
+@pytest.mark.parametrize("batches", [1, 2, 7])
+@pytest.mark.requirement("B13")
+def test_killed_process_leaves_only_valid_batches(capture: Any, batches: int) -> None:
+    """SIGKILL at whatever instant follows the appearance of a batch."""
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(ENDLESS),
+            capture.directory,
+            capture.staging,
+            capture.capture_id,
+        ]
+    )
+    try:
+        while not capture.batch(batches - 1).exists():
+            assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+    found = capture.verify()
+    assert found["batches"] >= batches
+    # A batch is cut at its two hundredth record, whatever the killed process had left over.
+    assert found["records"] == 200 * found["batches"]
+    outcome = capture.materialize(partial=True, expected_batches=found["batches"] + 1)
+    assert (outcome["complete"], outcome["records"]) == (False, found["records"])
+
+
+@pytest.mark.parametrize("abandon", [False, True])
+def test_forked_child_leaves_the_capture_alone(
+    capture: Any, write_calls: Write, abandon: bool
+) -> None:
+    """The child may do anything with the writer, also drop it, with or without ``abandon``."""
+    writer = capture.writer(max_batch_records=4)
+    write_calls(writer, 3)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if abandon:
+                writer.abandon()
+            write_calls(writer, 50)
+            writer.flush()
+            silent = writer.close() == writer.stats() and writer.stats()["batches"] == 0
+            del writer
+            status = 0 if silent else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    write_calls(writer, 2)
+    assert writer.close()["records"] == 20
+    assert capture.verify(expected_records=20)["records"] == 20
+
+
+def test_child_of_a_child_can_have_its_own_writer(capture: Any, write_calls: Write) -> None:
+    parent = capture.writer()
+    write_calls(parent, 1)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            own = xorsig.CaptureWriter(
+                capture.root / "child", capture.staging, capture_id=capture.capture_id, rank=1
+            )
+            write_calls(own, 2)
+            status = 0 if own.close()["records"] == 8 else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert parent.close()["records"] == 4
+    assert xorsig.verify_capture(capture.root / "child", capture.capture_id, 1)["records"] == 8
+
+
+def test_writer_thread_leaves_signals_to_the_process(capture: Any) -> None:
+    writer = capture.writer()
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        pytest.skip("threads are listed under /proc on Linux only")
+    masks = {}
+    for task in tasks.iterdir():
+        fields = dict(
+            line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line
+        )
+        masks[fields["Name"]] = int(fields["SigBlk"], 16)
+    assert masks["xorsig-writer"] >> (signal.SIGINT - 1) & 1
+    assert masks["xorsig-writer"] >> (signal.SIGTERM - 1) & 1
+    writer.close()

@@ -1,0 +1,121 @@
+"""Discovery runs in processes of their own, since its mode stays active until the end."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import xorsig
+
+RUNNER = """
+import sys
+sys.path.insert(0, {checkout!r})
+from pathlib import Path
+from opguard.core.discovery import Discovery
+discovery = Discovery(Path({checkout!r}), Path({capture!r}), Path({staging!r}),
+    capture_id="ab" * 16, rank=0, regions=4)
+discovery.start()
+source = Path({checkout!r}, "script.py")
+exec(compile(source.read_bytes(), str(source), "exec"), {{"__name__": "__main__"}})
+print(discovery.close())
+"""
+
+
+@pytest.fixture
+def observe(tmp_path: Path):
+    def observe(script: str, **files: str) -> tuple[dict[str, set[str]], str]:
+        checkout = tmp_path / "checkout"
+        checkout.mkdir()
+        (checkout / "script.py").write_text(script)
+        for name, text in files.items():
+            (checkout / f"{name}.py").write_text(text)
+        capture, staging = tmp_path / "capture", tmp_path / "staging"
+        staging.mkdir()
+        code = RUNNER.format(checkout=str(checkout), capture=str(capture), staging=str(staging))
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return spans_of(capture, tmp_path / "tables", checkout), done.stdout
+
+    return observe
+
+
+def spans_of(capture: Path, tables: Path, checkout: Path) -> dict[str, set[str]]:
+    """Source text of every observed expression, with the operators that ran in it directly."""
+    xorsig.materialize(str(capture / "rank-0"), str(tables), capture_id="ab" * 16, rank=0)
+    polars = pytest.importorskip("polars", reason="reading Parquet in this test needs polars")
+    found: dict[str, set[str]] = {}
+    for row in polars.read_parquet(tables / "spans.parquet").iter_rows(named=True):
+        lines = Path(row["file"]).read_text().splitlines()
+        if row["line"] == row["end_line"]:
+            text = lines[row["line"] - 1].encode()[row["col"] : row["end_col"]].decode()
+        else:
+            text = lines[row["line"] - 1][row["col"] :] + " ..."
+        operators = found.setdefault(text, set())
+        if row["flags"] & 1:
+            operators.add(row["operator"])
+    return found
+
+
+def test_innermost_expression_gets_the_operator_and_enclosing_ones_are_listed(observe) -> None:
+    spans, _ = observe(
+        "import torch\nimport helper\nx = torch.ones(3)\ny = helper.double(x) + 1\n",
+        helper="def double(x):\n    return x * 2\n",
+    )
+    assert spans == {
+        "torch.ones(3)": {"aten.ones.default"},
+        "x * 2": {"aten.mul.Tensor"},
+        "helper.double(x)": set(),
+        "helper.double(x) + 1": {"aten.add.Tensor"},
+    }
+
+
+def test_operations_of_torch_modules_belong_to_the_call_of_the_checkout(observe) -> None:
+    spans, _ = observe("import torch\nm = torch.nn.Linear(2, 2)\ny = m(torch.ones(1, 2))\n")
+    assert "aten.addmm.default" in spans["m(torch.ones(1, 2))"]
+    assert "torch.nn.Linear(2, 2)" in spans
+
+
+def test_backward_operators_belong_to_the_backward_call(observe) -> None:
+    spans, _ = observe(
+        "import torch\nx = torch.ones(2, requires_grad=True)\nz = (x * x).sum()\nz.backward()\n"
+    )
+    assert "aten.mul.Tensor" in spans["z.backward()"]
+
+
+def test_generated_code_and_other_threads_are_not_attributed(observe) -> None:
+    spans, output = observe(
+        "import threading\nimport torch\n"
+        "exec('torch.ones(2) + 1')\n"
+        "thread = threading.Thread(target=lambda: torch.zeros(2))\n"
+        "thread.start()\nthread.join()\n"
+    )
+    assert set(spans) == {"exec('torch.ones(2) + 1')"}
+    totals = eval(output)
+    assert totals["operators"] == 2
+
+
+def test_compiled_code_still_compiles_under_discovery(observe) -> None:
+    _, output = observe(
+        "import torch\n"
+        "def f(x):\n    return torch.sin(x) + torch.cos(x)\n"
+        "g = torch.compile(f, backend='eager', fullgraph=True)\n"
+        "y = g(torch.ones(3))\n"
+        "from torch._dynamo.utils import counters\n"
+        "print(counters['stats']['unique_graphs'])\n"
+    )
+    assert output.splitlines()[0] == "1"
+
+
+def test_forked_child_records_nothing(observe) -> None:
+    spans, output = observe(
+        "import os\nimport torch\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n    torch.ones(3) * 3\n    os._exit(0)\n"
+        "os.waitpid(pid, 0)\n"
+        "x = torch.zeros(1)\n"
+    )
+    assert set(spans) == {"torch.zeros(1)"}
+    assert json.dumps(eval(output)["operators"]) == "1"

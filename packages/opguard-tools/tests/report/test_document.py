@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from capture_builders import Recording, align_by_callee, view
+
+from opguard.tools.compare import Comparison, compare_captures
+from opguard.tools.report import RankReportFile, Reports, document
+
+
+def test_document_has_the_promised_fields(differing: Comparison) -> None:
+    found = document(differing)
+
+    assert found["schema"] == {"name": "opguard-diff", "version": 1}
+    assert (found["ranks"], found["coverage"]) == ([0, 1], "observed_callsites_only")
+    assert set(found) >= {
+        "observed", "origins", "first", "unpaired", "incomplete", "inherited", "reports", "verdict",
+    }  # fmt: skip
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+@pytest.mark.requirement("E2", "E3")
+def test_document_gives_no_verdict_and_says_what_it_is_not(differing: Comparison) -> None:
+    found = document(differing)
+
+    assert found["verdict"] == "not_evaluated"
+    assert "not a numerical-equivalence result" in found["notice"]
+    assert "not a root-cause finding" in found["notice"]
+
+
+def test_origin_names_both_sides_slots_and_regions(differing: Comparison) -> None:
+    found = document(differing)
+
+    (origin,) = found["origins"]
+    callee = differing.baseline.sites[1].callee
+    place = {
+        "file": "train.py", "line": 2, "end_line": 2, "qualname": "main", "call": callee,
+        "text": f"{callee}(...)",
+    }  # fmt: skip
+    value = {"dtype": "float32", "shape": [4, 4]}
+    assert found["first"] == origin
+    assert origin == {
+        "rank": 0,
+        "step": 1,
+        "phase": "forward",
+        "order": origin["order"],
+        "kind": "outputs_differ",
+        "why": "inputs equal, outputs differ",
+        "relation_source": "exact",
+        "baseline": place,
+        "candidate": place,
+        "slots": [
+            {
+                "slot": "out",
+                "role": "output",
+                "relation": "different",
+                "reason": "xor_sig and mix_sig differ in 4 of 4 regions",
+                "regions_differing": [0, 1, 2, 3],
+                "schemes_differing": ["xor_sig", "mix_sig"],
+                "regions": 4,
+                "logical_nbytes": 64,
+                "baseline": value,
+                "candidate": value,
+            }
+        ],
+        "slots_differing": 1,
+    }
+
+
+def test_observed_counts_what_was_compared(differing: Comparison) -> None:
+    assert document(differing)["observed"] == {
+        "callsites": {"baseline": 3, "candidate": 4},
+        "calls": {"baseline": 12, "candidate": 16},
+        "tensors": {"baseline": 20, "candidate": 24},
+        "pairs": 12,
+        "pairs_by_source": {"exact": 12, "inferred": 0},
+        "relations": {
+            "equal": 10, "different": 2, "incompatible": 0, "unpaired": 4, "incomplete": 0,
+        },
+        "slots": {
+            "compared": 20, "equal": 17, "different": 3, "incompatible": 0, "metadata_only": 0,
+        },
+    }  # fmt: skip
+
+
+def test_unpaired_calls_are_grouped_by_callsite(differing: Comparison) -> None:
+    assert document(differing)["unpaired"] == [
+        {
+            "rank": rank, "side": "candidate", "file": "train.py", "line": 4, "end_line": 4,
+            "qualname": "main", "call": "log", "text": "log(...)", "calls": 2, "calls_inside": 0,
+            "first_step": 0, "phase": "forward",
+        }
+        for rank in (0, 1)
+    ]  # fmt: skip
+
+
+def test_steps_count_relations_per_rank_and_step(differing: Comparison) -> None:
+    counts = {"incompatible": 0, "incomplete": 0, "unpaired": 1}
+
+    assert document(differing)["steps"] == [
+        {"rank": 0, "step": 0, "equal": 3, "different": 0, **counts},
+        {"rank": 0, "step": 1, "equal": 1, "different": 2, **counts},
+        {"rank": 1, "step": 0, "equal": 3, "different": 0, **counts},
+        {"rank": 1, "step": 1, "equal": 3, "different": 0, **counts},
+    ]
+
+
+def test_nothing_differing_has_no_first(equal: Comparison) -> None:
+    found = document(equal)
+
+    assert (found["first"], found["origins"], found["unpaired"]) == (None, [], [])
+
+
+@pytest.mark.requirement("B13")
+def test_incomplete_sides_are_listed_with_their_reason(cut: Comparison) -> None:
+    found = document(cut)
+
+    (entry,) = found["incomplete"]
+    assert (entry["rank"], entry["side"], entry["reason"][:6]) == (0, "candidate", "killed")
+    assert found["observed"]["relations"]["incomplete"] == 5
+
+
+def test_same_comparison_gives_the_same_document(differing: Comparison) -> None:
+    assert document(differing) == document(differing)
+
+
+def test_reports_are_named_with_their_digest(equal: Comparison) -> None:
+    files = Reports([RankReportFile(0, Path("o/rank-0"), "ab")], Path("o/r.html"), Path("o/s.json"))
+
+    assert document(equal, files)["reports"] == {
+        "html": "o/r.html",
+        "summary": "o/s.json",
+        "perfetto": [{"rank": 0, "path": "o/rank-0", "sha256": "ab"}],
+    }
+
+
+def test_operator_inside_a_library_names_the_library_and_the_callsite() -> None:
+    sides = Recording(), Recording()
+    for run, out in zip(sides, ("y", "z"), strict=True):
+        with run.nest("trainer", outputs={"out": out}):
+            run.call("trainer", outputs={"out": out}, flags=16, name="aten.mm@/lib/layer.py:7")
+    left, right = view(sides[0]), view(sides[1])
+
+    found = document(compare_captures(left, right, align_by_callee(left, right), [0]))
+
+    place = found["first"]["baseline"]
+    assert (place["file"], place["line"], place["call"], place["library"]) == (
+        "/lib/layer.py", 7, "aten.mm", True,
+    )  # fmt: skip
+    assert place["callsite"]["file"] == "train.py"
+
+
+def test_slots_of_an_origin_are_capped_and_their_number_kept() -> None:
+    sides = Recording(), Recording()
+    for run, mark in zip(sides, "ab", strict=True):
+        run.call("step", outputs={f"param.p{n}": f"{mark}{n}" for n in range(100)})
+    left, right = view(sides[0]), view(sides[1])
+
+    first = document(compare_captures(left, right, align_by_callee(left, right), [0]))["first"]
+
+    assert (len(first["slots"]), first["slots_differing"]) == (32, 100)

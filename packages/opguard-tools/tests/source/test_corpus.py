@@ -1,0 +1,131 @@
+"""Instrumenting everything in real modules, and in generated ones."""
+
+from __future__ import annotations
+
+import random
+import sysconfig
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from opguard.tools.source import Site, UnusableSourceError, instrument
+
+AllSites = Callable[..., list[Site]]
+
+MODULES = 150
+LARGEST_BYTES = 30_000  # keeps the test to a few seconds
+SEED = 20
+
+
+def standard_library() -> list[Path]:
+    """A fixed sample of the standard library, tests of the language included."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    files = [
+        path
+        for path in sorted(root.rglob("*.py"))
+        if "site-packages" not in path.parts and path.stat().st_size < LARGEST_BYTES
+    ]
+    return random.Random(SEED).sample(files, min(MODULES, len(files)))
+
+
+def test_real_modules_are_the_same_without_their_wrappers(all_sites: AllSites) -> None:
+    # `instrument` itself proves equality, unchanged lines and that the result compiles.
+    chance = random.Random(SEED)
+    sites = usable = 0
+    for number, path in enumerate(standard_library()):
+        content = path.read_bytes()
+        try:
+            chosen = all_sites(content, file=path.name)
+        except UnusableSourceError:
+            continue  # a module that does not compile on purpose, or is in no encoding
+        if number % 2:
+            chosen = [site for site in chosen if chance.random() < 0.3]
+        changed = instrument(content, chosen)
+        usable += 1
+        sites += len(chosen)
+        assert len(changed.splitlines()) == len(content.splitlines())
+    assert usable > MODULES * 0.8
+    assert sites > MODULES * 50
+
+
+OPERATORS = ["+", "-", "*", "/", "@", "//", "%", "**", "<<", ">>", "&", "|", "^"]
+OPERATORS += ["<", "<=", ">", ">=", "==", "!="]
+NAMES = st.sampled_from(["a", "b", "_c", "é", "f"])
+BREAKS = st.sampled_from(["", " ", "\t", "  ", "\\\n", " \\\n\t"])
+
+
+def _join(*parts: st.SearchStrategy[str] | str) -> st.SearchStrategy[str]:
+    strategies = [st.just(part) if isinstance(part, str) else part for part in parts]
+    return st.tuples(*strategies).map("".join)
+
+
+def _longer(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    gap = st.sampled_from(["", " ", "\n", " # (c\n", "\t"])
+    operator = st.sampled_from(OPERATORS)
+    grouped = _join("(", gap, inner, gap, ")")
+    return st.one_of(
+        grouped,
+        _join("(", inner, gap, operator, gap, inner, ")"),
+        _join("(", st.sampled_from(["not ", "-", "~", "not", "+"]), grouped, ")"),
+        _join(grouped, BREAKS, "(", inner, ", *", inner, ", k=", inner, gap, ")"),
+        _join(NAMES, "(", inner, " for ", NAMES, " in ", inner, " if ", inner, ")"),
+        _join(grouped, BREAKS, ".", BREAKS, NAMES),
+        _join(grouped, BREAKS, "[", inner, ":", inner, ", ", inner, "]"),
+        _join("(", grouped, "if", grouped, "else", grouped, ")"),
+        _join("(lambda ", NAMES, "=", inner, ": ", inner, ")"),
+        _join("[", inner, " for ", NAMES, ", in ", inner, " for ", NAMES, " in(", inner, ")]"),
+        _join("{", inner, ": ", inner, ", **", inner, "}"),
+        _join("f'{", NAMES, "(1)!r:>{", NAMES, "[0]}} {", NAMES, "=}'"),
+        _join("(", NAMES, " := ", inner, ")"),
+    )
+
+
+EXPRESSION = st.recursive(
+    st.one_of(NAMES, st.sampled_from(["1", "'s'", "..."])), _longer, max_leaves=8
+)
+TARGET = st.one_of(
+    NAMES,
+    _join(NAMES, ".", NAMES),
+    _join(NAMES, "[0]"),
+    _join(NAMES, "(1)[", NAMES, "]"),
+    _join(NAMES, "[", NAMES, "(2)].", NAMES),
+)
+SIMPLE = st.one_of(
+    EXPRESSION,
+    _join(TARGET, " = ", EXPRESSION),
+    _join(TARGET, " += ", EXPRESSION),
+    _join(TARGET, "@=", EXPRESSION, ", ", EXPRESSION),
+    _join("del ", TARGET),
+    _join("assert(", EXPRESSION, ")"),
+    _join(NAMES, ": ", EXPRESSION, " = ", EXPRESSION),
+    _join("for ", TARGET, " in ", EXPRESSION, ", ", EXPRESSION, ": ", EXPRESSION),
+)
+ENDS = st.sampled_from(["\n", "\r\n", "\r"])
+HEADS = st.sampled_from(
+    ["", "'doc'\n", "from __future__ import annotations\n", "# c\n", "#!x\n", "\n", "\x0c\n", "x\n"]
+)
+
+
+@settings(
+    max_examples=120,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(head=HEADS, statements=st.lists(SIMPLE, min_size=1, max_size=4), end=ENDS)
+def test_generated_modules_are_the_same_without_their_wrappers(
+    head: str, statements: list[str], end: str, all_sites: AllSites
+) -> None:
+    body = "".join(f"{statement}\n" for statement in statements)
+    content = f"{head}{body}".replace("\n", end).encode()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(content, "m.py", "exec")
+    except SyntaxError:
+        return  # the grammar above is a little wider than Python's
+    changed = instrument(content, all_sites(content))
+    assert changed.count(end.encode()) == content.count(end.encode())
