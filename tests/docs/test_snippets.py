@@ -3,7 +3,7 @@
 A page's blocks run in one scratch folder with the example's checkouts as `baseline` and
 `candidate`. An HTML comment `<!-- exit status: N -->` before a block says how it ends otherwise
 than with 0.
-Blocks of another kind (text, json) are illustrations.
+Blocks of another kind (text, json, console) are illustrations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK = re.compile(
     flags=re.MULTILINE | re.DOTALL,
 )
 RUN = {"sh": ["bash", "-eu", "-c"], "python": [sys.executable, "-c"]}
-ILLUSTRATIONS = {"text", "json"}
+ILLUSTRATIONS = {"text", "json", "console"}
 
 
 class Snippet(NamedTuple):

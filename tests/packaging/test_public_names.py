@@ -14,6 +14,7 @@ PUBLIC = {
         "CallSite",
         "CaptureWriter",
         "CorruptBatchError",
+        "__version__",
         "byte_ranges",
         "fingerprint",
         "materialize",
@@ -26,7 +27,14 @@ PUBLIC = {
         "write_receipt",
         "xor",
     ],
-    "opguard.core": [],
+    "opguard.core": [
+        "Session",
+        "__version__",
+        "capture",
+        "region_signatures",
+        "xor_signature",
+        "xor_signature_rows",
+    ],
 }
 
 

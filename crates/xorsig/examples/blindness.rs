@@ -1,24 +1,19 @@
 //! What each fingerprint scheme cannot see, measured.
 //!
 //! `cargo run --release --example blindness` prints the two tables of
-//! `docs/formats/fingerprint.md`: first how often a changed tensor keeps its value, per kind of
-//! change and per candidate scheme, then the collision rate of one flipped bit, estimated from
-//! all pairs of a sample (a birthday count, which resolves rates far below one in a trial count).
-
-use std::collections::HashMap;
+//! `docs/formats/fingerprint.md`: how often a changed tensor keeps its value, per kind of change
+//! and candidate scheme, then how often the same bits flipped in two words go unseen, estimated
+//! from all pairs of 2^20 words (about 2^39 pairs, so that rates down to 2^-36 show).
 
 /// One candidate: the contribution of a word at a global word index.
 type Mix = fn(u32, u64) -> u32;
 
 const GOLDEN: u32 = 0x9E37_79B1;
-const HIGH: u32 = 0x85EB_CA77;
 const FIRST: u32 = 0x7FEB_352D;
 const SECOND: u32 = 0x846C_A68B;
 
 fn key(index: u64) -> u32 {
-    (index as u32)
-        .wrapping_mul(GOLDEN)
-        .wrapping_add(((index >> 32) as u32).wrapping_mul(HIGH))
+    (index as u32).wrapping_mul(GOLDEN)
 }
 
 /// `flat-u32-le-v1`: the word itself.
@@ -29,29 +24,28 @@ fn plain(word: u32, _index: u64) -> u32 {
 /// One multiplication after the key.
 fn one_multiply(word: u32, index: u64) -> u32 {
     let x = word ^ key(index);
-    (x ^ (x >> 16)).wrapping_mul(FIRST)
+    (x ^ (x >> 15)).wrapping_mul(FIRST)
 }
 
-/// Two multiplications after the key: a function of `word ^ key` alone.
+/// lowbias32 without its last shift, which XOR makes worthless: a function of `word ^ key` alone.
 fn two_multiplies(word: u32, index: u64) -> u32 {
     let x = word ^ key(index);
     let x = (x ^ (x >> 16)).wrapping_mul(FIRST);
     (x ^ (x >> 15)).wrapping_mul(SECOND)
 }
 
-/// Two multiplications, the key also added between them.
-fn keyed_twice(word: u32, index: u64) -> u32 {
-    let k = key(index);
-    let x = word ^ k;
-    let x = (x ^ (x >> 16)).wrapping_mul(FIRST);
-    (x ^ (x >> 15)).wrapping_add(k).wrapping_mul(SECOND)
+/// `flat-u32-mix-v1` with lowbias32's first shift of 16.
+fn shift_16(word: u32, index: u64) -> u32 {
+    let x = two_multiplies(word, index);
+    (x ^ (x >> 15)).wrapping_add(key(index))
 }
 
-const CANDIDATES: [(&str, Mix); 4] = [
-    ("xor", plain),
-    ("one-multiply", one_multiply),
-    ("two-multiplies", two_multiplies),
-    ("keyed-twice", keyed_twice),
+const CANDIDATES: [(&str, Mix); 5] = [
+    ("flat-u32-le-v1", plain),
+    ("one multiply", one_multiply),
+    ("two multiplies", two_multiplies),
+    ("+ key, shift 16", shift_16),
+    ("flat-u32-mix-v1", xorsig::fingerprint::mix),
 ];
 
 /// SplitMix64, so that the run needs no dependency and repeats exactly.
@@ -71,7 +65,9 @@ impl Random {
 
     /// Roughly normal: the sum of four uniforms, as a training tensor's values look.
     fn float(&mut self) -> u32 {
-        let sum: f32 = (0..4).map(|_| (self.next() >> 40) as f32 / (1u64 << 24) as f32).sum();
+        let sum: f32 = (0..4)
+            .map(|_| (self.next() >> 40) as f32 / (1u64 << 24) as f32)
+            .sum();
         ((sum - 2.0) * 1.7).to_bits()
     }
 
@@ -81,7 +77,10 @@ impl Random {
 }
 
 fn value(mix: Mix, words: &[u32]) -> u32 {
-    words.iter().enumerate().fold(0, |acc, (i, &w)| acc ^ mix(w, i as u64))
+    words
+        .iter()
+        .enumerate()
+        .fold(0, |acc, (i, &w)| acc ^ mix(w, i as u64))
 }
 
 /// A kind of change: draws a tensor and its changed form.
@@ -168,7 +167,10 @@ fn halves_changed_alike(random: &mut Random) -> (Vec<u32>, Vec<u32>) {
     let mut changed = half.clone();
     let i = random.below(n / 2);
     changed[i] = random.float();
-    ([half.clone(), half].concat(), [changed.clone(), changed].concat())
+    (
+        [half.clone(), half].concat(),
+        [changed.clone(), changed].concat(),
+    )
 }
 
 fn one_bit(random: &mut Random) -> (Vec<u32>, Vec<u32>) {
@@ -207,29 +209,52 @@ const CHANGES: [(&str, Change); 12] = [
     ("rotated by one word", shifted),
 ];
 
+/// Bits flipped in two words of a tensor at once.
+const FLIPS: [(&str, u32); 6] = [
+    ("float32 sign", 0x8000_0000),
+    ("both bf16 signs", 0x8000_8000),
+    ("four 8-bit signs", 0x8080_8080),
+    ("all bits", 0xFFFF_FFFF),
+    ("lowest bit", 1),
+    ("lowest exponent bit", 0x0080_0000),
+];
+
 /// log2 of the rate at which two words, with the same bits flipped, change the value alike.
 fn pair_rate(mix: Mix, flip: u32, mut word: impl FnMut() -> u32, samples: u64) -> f64 {
-    let mut seen: HashMap<u32, u64> = HashMap::with_capacity(samples as usize);
-    for index in 0..samples {
-        let w = word();
-        *seen.entry(mix(w, index) ^ mix(w ^ flip, index)).or_default() += 1;
-    }
-    let pairs: u64 = seen.values().map(|n| n * (n - 1) / 2).sum();
+    let mut changes: Vec<u32> = (0..samples)
+        .map(|index| {
+            let w = word();
+            mix(w, index) ^ mix(w ^ flip, index)
+        })
+        .collect();
+    changes.sort_unstable();
+    let equal = changes.chunk_by(|a, b| a == b).map(|run| run.len() as u64);
+    let pairs: u64 = equal.map(|n| n * (n - 1) / 2).sum();
     (pairs as f64 / (samples * (samples - 1) / 2) as f64).log2()
 }
 
+fn print_head(columns: &str) {
+    let names = CANDIDATES.map(|(name, _)| name).join(" | ");
+    println!("| {columns} | {names} |");
+    println!(
+        "|{}",
+        "---|".repeat(columns.matches('|').count() + 1 + CANDIDATES.len())
+    );
+}
+
 fn main() {
-    let trials: u32 = std::env::args().nth(1).map_or(20_000, |n| n.parse().expect("a trial count"));
-    println!("misses in {trials} trials (tensors equal by chance are drawn again)\n");
-    print!("| change |");
-    CANDIDATES.iter().for_each(|(name, _)| print!(" {name} |"));
-    println!("\n|---|{}", "---|".repeat(CANDIDATES.len()));
+    let trials: u32 = std::env::args()
+        .nth(1)
+        .map_or(20_000, |n| n.parse().expect("a trial count"));
+    println!("unseen changes of {trials}\n");
+    print_head("change");
     for (kind, change) in CHANGES {
         let mut misses = [0u32; CANDIDATES.len()];
         let mut random = Random(2026);
         for _ in 0..trials {
             let (a, b) = loop {
                 let (a, b) = change(&mut random);
+                // Equal by chance (a word swapped with itself): draw again.
                 if a != b {
                     break (a, b);
                 }
@@ -241,30 +266,28 @@ fn main() {
         println!("| {kind} | {} |", misses.map(|m| m.to_string()).join(" | "));
     }
 
-    let samples = 1 << 18;
-    println!("\nlog2 of the rate at which two words hide the same flipped bits ({samples} words)\n");
-    print!("| words | flipped |");
-    CANDIDATES.iter().for_each(|(name, _)| print!(" {name} |"));
-    println!("\n|---|---|{}", "---|".repeat(CANDIDATES.len()));
-    for constant in [false, true] {
-        let words = if constant { "one constant" } else { "normal floats" };
-        let mut worst = [f64::NEG_INFINITY; CANDIDATES.len()];
-        let mut sum = [0.0; CANDIDATES.len()];
-        for bit in 0..32 {
-            for (k, (_, mix)) in CANDIDATES.into_iter().enumerate() {
-                let mut random = Random(7);
-                let fixed = random.float();
-                let draw = || if constant { fixed } else { random.float() };
-                let rate = pair_rate(mix, 1 << bit, draw, samples);
-                worst[k] = f64::max(worst[k], rate);
-                sum[k] += rate.exp2();
-                if bit == 31 {
-                    print!("{}", if k == 0 { format!("| {words} | bit 31 |") } else { String::new() });
-                    print!(" {rate:.1} |");
-                }
-            }
+    let samples = 1 << 20;
+    println!("\nlog2 of the rate at which the same flip in two words is unseen\n");
+    print_head("words | flipped in both");
+    for (words, constant) in [("normal float32", false), ("one constant", true)] {
+        let rate = |mix, flip| {
+            let mut random = Random(7);
+            let fixed = random.float();
+            pair_rate(
+                mix,
+                flip,
+                || if constant { fixed } else { random.float() },
+                samples,
+            )
+        };
+        for (name, flip) in FLIPS {
+            let rates = CANDIDATES.map(|(_, mix)| format!("{:.1}", rate(mix, flip)));
+            println!("| {words} | {name} | {} |", rates.join(" | "));
         }
-        println!("\n| {words} | mean of the bits | {} |", sum.map(|s| format!("{:.1}", (s / 32.0).log2())).join(" | "));
-        println!("| {words} | worst bit | {} |", worst.map(|w| format!("{w:.1}")).join(" | "));
+        let worst = CANDIDATES.map(|(_, mix)| {
+            let rates = (0..32).map(|bit| rate(mix, 1 << bit));
+            format!("{:.1}", rates.fold(f64::NEG_INFINITY, f64::max))
+        });
+        println!("| {words} | worst single bit | {} |", worst.join(" | "));
     }
 }

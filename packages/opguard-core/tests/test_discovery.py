@@ -85,6 +85,15 @@ def test_backward_operators_belong_to_the_backward_call(observe) -> None:
     assert "aten.mul.Tensor" in spans["z.backward()"]
 
 
+def test_equal_code_in_two_files_is_observed_in_both(observe, tmp_path) -> None:
+    text = "import torch\n\n\ndef f(x):\n    return x * 2\n"
+    observe("import torch, a, b\na.f(torch.ones(1))\nb.f(torch.ones(1))\n", a=text, b=text)
+    polars = pytest.importorskip("polars", reason="reading Parquet in this test needs polars")
+    spans = polars.read_parquet(tmp_path / "tables" / "spans.parquet")
+    files = {Path(file).name for file in spans.filter(operator="aten.mul.Tensor")["file"]}
+    assert files == {"a.py", "b.py"}
+
+
 def test_generated_code_and_other_threads_are_not_attributed(observe) -> None:
     spans, output = observe(
         "import threading\nimport torch\n"

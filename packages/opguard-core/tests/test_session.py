@@ -43,6 +43,8 @@ def test_capture_leaves_batches_a_plan_and_a_receipt(tmp_path) -> None:
     plan = json.loads((tmp_path / "out/plan.json").read_text())
     assert [site["callee"] for site in plan["sites"]] == ["double", "outer", "weights"]
     assert {site["file"] for site in plan["sites"]} == {"test_session.py"}
+    identity = json.loads((tmp_path / "out/capture.json").read_text())
+    assert identity == {"capture_id": receipt["capture_id"], "ranks": [0]}
     assert (tmp_path / "out/sources/test_session.py").read_bytes() == Path(__file__).read_bytes()
     assert receipt["counts"] == {"calls": 3, "tensors": 4, "steps": 1, "recorder_failures": 0}
     assert receipt["exit_kind"] == "returned"

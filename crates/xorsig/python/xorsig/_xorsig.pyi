@@ -7,11 +7,11 @@ from typing import Any, Final, Protocol, final
 from typing_extensions import Buffer
 
 __all__ = [
-    "CallSite",
-    "CaptureWriter",
     "FORMAT_VERSION",
     "MIX_SCHEME",
     "XOR_SCHEME",
+    "CallSite",
+    "CaptureWriter",
     "__version__",
     "byte_ranges",
     "fingerprint",
@@ -34,6 +34,12 @@ MIX_SCHEME: Final[str]
 class _ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
+class _Array(Protocol):
+    """An array whose stubs do not mention the buffer protocol, as numpy's before Python 3.12."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
 class _Recorder(Protocol):
     def begin(
         self,
@@ -46,11 +52,11 @@ class _Recorder(Protocol):
     def finish(self, token: Any, result: Any, /) -> object: ...
     def fail(self, token: Any, error: BaseException, /) -> object: ...
 
-def xor(data: Buffer) -> int: ...
-def region_xor(data: Buffer, regions: int = 4) -> tuple[int, ...]: ...
-def region_mix(data: Buffer, regions: int = 4) -> tuple[int, ...]: ...
+def xor(data: Buffer | _Array) -> int: ...
+def region_xor(data: Buffer | _Array, regions: int = 4) -> tuple[int, ...]: ...
+def region_mix(data: Buffer | _Array, regions: int = 4) -> tuple[int, ...]: ...
 def byte_ranges(nbytes: int, regions: int = 4) -> list[tuple[int, int]]: ...
-def row_xor(data: Buffer, rows: int) -> list[int]: ...
+def row_xor(data: Buffer | _Array, rows: int) -> list[int]: ...
 def fingerprint(
     address: int,
     shape: Sequence[int],
@@ -58,6 +64,7 @@ def fingerprint(
     itemsize: int,
     regions: int = 4,
 ) -> bytes: ...
+
 @final
 class CallSite:
     def __new__(cls, index: int, callee: Callable[..., Any], recorder: _Recorder) -> CallSite: ...

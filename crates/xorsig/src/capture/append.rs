@@ -104,7 +104,10 @@ impl Appender<'_> {
     pub fn begin(&mut self, call: Begin) -> Result<u64, WriteError> {
         self.check_call(call.parent)?;
         self.check_names([call.callee])?;
-        check(call.phase <= 2, "phase must be 0 (forward), 1 (backward) or 2 (optimizer)")?;
+        check(
+            call.phase <= 2,
+            "phase must be 0 (forward), 1 (backward) or 2 (optimizer)",
+        )?;
         let (tick, now) = self.tick();
         self.open.records.calls.push(CallRow {
             tick,
@@ -124,14 +127,27 @@ impl Appender<'_> {
     ///
     /// # Errors
     /// [`WriteError::Invalid`].
-    pub fn end(&mut self, call: u64, status: u8, flags: u32, error: u32) -> Result<u64, WriteError> {
+    pub fn end(
+        &mut self,
+        call: u64,
+        status: u8,
+        flags: u32,
+        error: u32,
+    ) -> Result<u64, WriteError> {
         self.check_call(call)?;
         self.check_names([error])?;
         check(call > 0, "call 0 cannot end: it stands for no call")?;
         check(status <= 1, "status must be 0 (returned) or 1 (raised)")?;
         let (tick, now) = self.tick();
         let time_ns = self.since_creation(now);
-        self.open.records.ends.push(EndRow { tick, time_ns, call, status, flags, error });
+        self.open.records.ends.push(EndRow {
+            tick,
+            time_ns,
+            call,
+            status,
+            flags,
+            error,
+        });
         Ok(tick)
     }
 
@@ -144,11 +160,22 @@ impl Appender<'_> {
         self.check_names([row.slot, row.note])?;
         check_role(row.role)?;
         let known = row.layout < self.open.interner.layout_count();
-        check(known, "layout_id was not returned by this writer's layout()")?;
-        let fits = row.signature.is_none_or(|bytes| bytes.len() == self.signature_bytes);
-        check(fits, "signature must have 8 bytes per region of this writer")?;
+        check(
+            known,
+            "layout_id was not returned by this writer's layout()",
+        )?;
+        let fits = row
+            .signature
+            .is_none_or(|bytes| bytes.len() == self.signature_bytes);
+        check(
+            fits,
+            "signature must have 8 bytes per region of this writer",
+        )?;
         let (tick, _) = self.tick();
-        self.open.records.tensors.push(TensorRow { tick, ..row }, self.signature_bytes);
+        self.open
+            .records
+            .tensors
+            .push(TensorRow { tick, ..row }, self.signature_bytes);
         Ok(tick)
     }
 
@@ -171,10 +198,20 @@ impl Appender<'_> {
     /// [`WriteError::Invalid`].
     pub fn mark(&mut self, kind: u8, step: i64, name: u32, value: u32) -> Result<u64, WriteError> {
         self.check_names([name, value])?;
-        check(kind <= 3, "kind must be 0 (step), 1 (user), 2 (note) or 3 (data)")?;
+        check(
+            kind <= 3,
+            "kind must be 0 (step), 1 (user), 2 (note) or 3 (data)",
+        )?;
         let (tick, now) = self.tick();
         let time_ns = self.since_creation(now);
-        self.open.records.marks.push(MarkRow { tick, time_ns, kind, step, name, value });
+        self.open.records.marks.push(MarkRow {
+            tick,
+            time_ns,
+            kind,
+            step,
+            name,
+            value,
+        });
         Ok(tick)
     }
 
@@ -202,7 +239,10 @@ impl Appender<'_> {
     }
 
     fn check_call(&self, call: u64) -> Result<(), WriteError> {
-        check(call <= self.open.tick, "a call's tick was not returned by this writer's begin()")
+        check(
+            call <= self.open.tick,
+            "a call's tick was not returned by this writer's begin()",
+        )
     }
 
     fn check_names<const N: usize>(&self, ids: [u32; N]) -> Result<(), WriteError> {
@@ -217,5 +257,9 @@ fn check_role(role: u8) -> Result<(), WriteError> {
 }
 
 fn check(holds: bool, message: &'static str) -> Result<(), WriteError> {
-    if holds { Ok(()) } else { Err(WriteError::Invalid(message)) }
+    if holds {
+        Ok(())
+    } else {
+        Err(WriteError::Invalid(message))
+    }
 }

@@ -7,9 +7,7 @@ use arrow_array::types::{
 use arrow_array::{Array, RecordBatch};
 
 use super::header::{ENTRY_BYTES, Entry, HEADER_BYTES, Header, crc64};
-use super::records::{
-    CallRow, EndRow, LayoutRow, MarkRow, Records, SpanRow, TensorRow, ValueRow,
-};
+use super::records::{CallRow, EndRow, LayoutRow, MarkRow, Records, SpanRow, TensorRow, ValueRow};
 use super::schema::Kind;
 use super::stream::read_section;
 
@@ -32,7 +30,9 @@ pub fn decode(file: &[u8]) -> Result<(Header, Records), String> {
     }
     let mut records = Records::default();
     let mut end = (header.sections as usize).saturating_mul(ENTRY_BYTES);
-    let table = payload.get(..end).ok_or("the section table is longer than the payload")?;
+    let table = payload
+        .get(..end)
+        .ok_or("the section table is longer than the payload")?;
     let mut last = None;
     for entry in table.as_chunks::<ENTRY_BYTES>().0 {
         let entry = Entry::decode(entry).ok_or("a reserved byte of the section table is set")?;
@@ -41,11 +41,15 @@ pub fn decode(file: &[u8]) -> Result<(Header, Records), String> {
             .ok_or_else(|| format!("section {} is unknown or out of order", entry.kind))?;
         last = Some(kind);
         if entry.offset != end as u64 {
-            return Err(format!("the {kind:?} section does not follow the one before it"));
+            return Err(format!(
+                "the {kind:?} section does not follow the one before it"
+            ));
         }
         let begin = end;
         end = begin.saturating_add(usize::try_from(entry.length).unwrap_or(usize::MAX));
-        let section = payload.get(begin..end).ok_or("a section ends outside the payload")?;
+        let section = payload
+            .get(begin..end)
+            .ok_or("a section ends outside the payload")?;
         let schema = kind.schema(header.regions);
         read_section(section, &schema, entry.rows)
             .and_then(|batch| fill(&mut records, kind, &header, &batch))
@@ -61,12 +65,18 @@ pub fn decode(file: &[u8]) -> Result<(Header, Records), String> {
 /// The header's counts and tick range against the records.
 fn check_counts(header: &Header, records: &Records) -> Result<(), String> {
     if records.len() as u64 != header.records {
-        return Err(format!("{} records are not the header's {}", records.len(), header.records));
+        return Err(format!(
+            "{} records are not the header's {}",
+            records.len(),
+            header.records
+        ));
     }
     let ticked = records.ticked() as u64;
     let expected = match ticked {
         0 => (header.first_tick, header.last_tick) == (0, 0),
-        n => header.first_tick > 0 && header.first_tick.checked_add(n - 1) == Some(header.last_tick),
+        n => {
+            header.first_tick > 0 && header.first_tick.checked_add(n - 1) == Some(header.last_tick)
+        }
     };
     if !expected {
         return Err(format!(
@@ -82,7 +92,9 @@ fn check_counts(header: &Header, records: &Records) -> Result<(), String> {
         .chain(records.values.iter().map(|r| r.tick))
         .chain(records.marks.iter().map(|r| r.tick));
     for tick in ticks {
-        let index = tick.checked_sub(header.first_tick).and_then(|i| usize::try_from(i).ok());
+        let index = tick
+            .checked_sub(header.first_tick)
+            .and_then(|i| usize::try_from(i).ok());
         match index.and_then(|i| seen.get_mut(i)) {
             Some(seen) if !*seen => *seen = true,
             _ => return Err(format!("tick {tick} is repeated or out of range")),
@@ -109,44 +121,53 @@ fn fill(
         Kind::Names => {
             records.first_name = first_id(u32s(0))?;
             let text = batch.column(1).as_string::<i32>();
-            records.names = text.iter().map(|name| name.unwrap_or_default().to_owned()).collect();
+            records.names = text
+                .iter()
+                .map(|name| name.unwrap_or_default().to_owned())
+                .collect();
         }
         Kind::Layouts => {
             records.first_layout = first_id(u32s(0))?;
             let (shapes, strides) = (list(batch, 2), list(batch, 3));
-            records.layouts = rows.map(|i| LayoutRow {
-                dtype: u32s(1)[i],
-                shape: shapes(i).unwrap_or_default(),
-                strides: strides(i),
-                device: u32s(4)[i],
-                kind: u32s(5)[i],
-                logical_nbytes: u64s(6)[i],
-            }).collect();
+            records.layouts = rows
+                .map(|i| LayoutRow {
+                    dtype: u32s(1)[i],
+                    shape: shapes(i).unwrap_or_default(),
+                    strides: strides(i),
+                    device: u32s(4)[i],
+                    kind: u32s(5)[i],
+                    logical_nbytes: u64s(6)[i],
+                })
+                .collect();
         }
         Kind::Calls => {
             let (ticks, times) = (ticks()?, absolute(0, u64s(1).iter().copied())?);
-            records.calls = rows.map(|i| CallRow {
-                tick: ticks[i],
-                time_ns: times[i],
-                parent: u64s(2)[i],
-                site: u32s(3)[i],
-                step: i64s(4)[i],
-                phase: u8s(5)[i],
-                thread: u32s(6)[i],
-                flags: u32s(7)[i],
-                callee: u32s(8)[i],
-            }).collect();
+            records.calls = rows
+                .map(|i| CallRow {
+                    tick: ticks[i],
+                    time_ns: times[i],
+                    parent: u64s(2)[i],
+                    site: u32s(3)[i],
+                    step: i64s(4)[i],
+                    phase: u8s(5)[i],
+                    thread: u32s(6)[i],
+                    flags: u32s(7)[i],
+                    callee: u32s(8)[i],
+                })
+                .collect();
         }
         Kind::Ends => {
             let (ticks, times) = (ticks()?, absolute(0, u64s(1).iter().copied())?);
-            records.ends = rows.map(|i| EndRow {
-                tick: ticks[i],
-                time_ns: times[i],
-                call: ticks[i].wrapping_sub(u64s(2)[i]),
-                status: u8s(3)[i],
-                flags: u32s(4)[i],
-                error: u32s(5)[i],
-            }).collect();
+            records.ends = rows
+                .map(|i| EndRow {
+                    tick: ticks[i],
+                    time_ns: times[i],
+                    call: ticks[i].wrapping_sub(u64s(2)[i]),
+                    status: u8s(3)[i],
+                    flags: u32s(4)[i],
+                    error: u32s(5)[i],
+                })
+                .collect();
         }
         Kind::Tensors => {
             let (ticks, calls) = (ticks()?, calls(i64s(1)));
@@ -166,35 +187,41 @@ fn fill(
         }
         Kind::Values => {
             let (ticks, calls) = (ticks()?, calls(i64s(1)));
-            records.values = rows.map(|i| ValueRow {
-                tick: ticks[i],
-                call: calls[i],
-                role: u8s(2)[i],
-                slot: u32s(3)[i],
-                value: u32s(4)[i],
-            }).collect();
+            records.values = rows
+                .map(|i| ValueRow {
+                    tick: ticks[i],
+                    call: calls[i],
+                    role: u8s(2)[i],
+                    slot: u32s(3)[i],
+                    value: u32s(4)[i],
+                })
+                .collect();
         }
         Kind::Marks => {
             let (ticks, times) = (ticks()?, absolute(0, u64s(1).iter().copied())?);
-            records.marks = rows.map(|i| MarkRow {
-                tick: ticks[i],
-                time_ns: times[i],
-                kind: u8s(2)[i],
-                step: i64s(3)[i],
-                name: u32s(4)[i],
-                value: u32s(5)[i],
-            }).collect();
+            records.marks = rows
+                .map(|i| MarkRow {
+                    tick: ticks[i],
+                    time_ns: times[i],
+                    kind: u8s(2)[i],
+                    step: i64s(3)[i],
+                    name: u32s(4)[i],
+                    value: u32s(5)[i],
+                })
+                .collect();
         }
         Kind::Spans => {
-            records.spans = rows.map(|i| SpanRow {
-                file: u32s(0)[i],
-                qualname: u32s(1)[i],
-                position: [i32s(2)[i], i32s(3)[i], i32s(4)[i], i32s(5)[i]],
-                operator: u32s(6)[i],
-                count: u64s(7)[i],
-                flags: u32s(8)[i],
-                example: u32s(9)[i],
-            }).collect();
+            records.spans = rows
+                .map(|i| SpanRow {
+                    file: u32s(0)[i],
+                    qualname: u32s(1)[i],
+                    position: [i32s(2)[i], i32s(3)[i], i32s(4)[i], i32s(5)[i]],
+                    operator: u32s(6)[i],
+                    count: u64s(7)[i],
+                    flags: u32s(8)[i],
+                    example: u32s(9)[i],
+                })
+                .collect();
         }
     }
     Ok(())
@@ -207,7 +234,9 @@ fn values<T: ArrowPrimitiveType>(batch: &RecordBatch, column: usize) -> &[T::Nat
 fn list(batch: &RecordBatch, column: usize) -> impl Fn(usize) -> Option<Vec<i64>> {
     let lists = batch.column(column).as_list::<i32>();
     move |i| {
-        lists.is_valid(i).then(|| lists.value(i).as_primitive::<Int64Type>().values().to_vec())
+        lists
+            .is_valid(i)
+            .then(|| lists.value(i).as_primitive::<Int64Type>().values().to_vec())
     }
 }
 
@@ -215,7 +244,10 @@ fn list(batch: &RecordBatch, column: usize) -> impl Fn(usize) -> Option<Vec<i64>
 fn first_id(ids: &[u32]) -> Result<u32, String> {
     let first = ids.first().copied().unwrap_or_default();
     let expected = (u64::from(first)..).zip(ids);
-    if expected.into_iter().all(|(want, id)| want == u64::from(*id)) {
+    if expected
+        .into_iter()
+        .all(|(want, id)| want == u64::from(*id))
+    {
         Ok(first)
     } else {
         Err("ids do not follow one another".into())
@@ -227,7 +259,9 @@ fn absolute(first: u64, deltas: impl Iterator<Item = u64>) -> Result<Vec<u64>, S
     let mut value = first;
     deltas
         .map(|delta| {
-            value = value.checked_add(delta).ok_or("a tick or a time overflows")?;
+            value = value
+                .checked_add(delta)
+                .ok_or("a tick or a time overflows")?;
             Ok(value)
         })
         .collect()

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use arrow_array::builder::{FixedSizeBinaryBuilder, Int64Builder, ListBuilder, StringBuilder};
-use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array};
+use arrow_array::{
+    ArrayRef, Int32Array, Int64Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array,
+};
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_ipc::{CompressionType, MetadataVersion};
 use arrow_schema::{ArrowError, DataType, Field};
@@ -39,10 +41,16 @@ pub fn encode(
     records: &Records,
 ) -> Result<Vec<u8>, ArrowError> {
     let ticked = records.ticked() as u64;
-    let (first_tick, last_tick) = if ticked == 0 { (0, 0) } else { (first_tick, first_tick + ticked - 1) };
+    let (first_tick, last_tick) = if ticked == 0 {
+        (0, 0)
+    } else {
+        (first_tick, first_tick + ticked - 1)
+    };
     let mut entries = Vec::new();
     let mut sections = Vec::new();
-    let present = Kind::ALL.into_iter().filter(|kind| rows(*kind, records) > 0);
+    let present = Kind::ALL
+        .into_iter()
+        .filter(|kind| rows(*kind, records) > 0);
     let present: Vec<Kind> = present.collect();
     let table = present.len() * ENTRY_BYTES;
     for kind in present {
@@ -60,7 +68,9 @@ pub fn encode(
         });
     }
     let mut file = vec![0; HEADER_BYTES];
-    entries.iter().for_each(|entry| file.extend_from_slice(&entry.encode()));
+    entries
+        .iter()
+        .for_each(|entry| file.extend_from_slice(&entry.encode()));
     file.append(&mut sections);
     let header = Header {
         rank: identity.rank,
@@ -112,8 +122,14 @@ fn columns(
     Ok(match kind {
         Kind::Names => {
             let mut text = StringBuilder::new();
-            records.names.iter().for_each(|name| text.append_value(name));
-            vec![ids(records.first_name, records.names.len()), Arc::new(text.finish())]
+            records
+                .names
+                .iter()
+                .for_each(|name| text.append_value(name));
+            vec![
+                ids(records.first_name, records.names.len()),
+                Arc::new(text.finish()),
+            ]
         }
         Kind::Layouts => layout_columns(records.first_layout, &records.layouts),
         Kind::Calls => {
@@ -189,7 +205,9 @@ fn layout_columns(first: u32, rows: &[LayoutRow]) -> Vec<ArrayRef> {
     for row in rows {
         shapes.values().append_slice(&row.shape);
         shapes.append(true);
-        strides.values().append_slice(row.strides.as_deref().unwrap_or_default());
+        strides
+            .values()
+            .append_slice(row.strides.as_deref().unwrap_or_default());
         strides.append(row.strides.is_some());
     }
     vec![

@@ -17,7 +17,12 @@ pub struct Corrupt {
 
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; the capture is incomplete, record it again", self.path.display(), self.reason)
+        write!(
+            f,
+            "{}: {}; the capture is incomplete, record it again",
+            self.path.display(),
+            self.reason
+        )
     }
 }
 
@@ -45,7 +50,11 @@ impl CaptureError {
     /// For `map_err`: attaches what was done and where.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io { action, path, source }
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
     }
 }
 
@@ -53,7 +62,11 @@ impl fmt::Display for CaptureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Corrupt(corrupt) => corrupt.fmt(f),
-            Self::Io { action, path, source } => {
+            Self::Io {
+                action,
+                path,
+                source,
+            } => {
                 write!(f, "cannot {action} {}: {source}", path.display())
             }
             Self::Invalid(message) => f.write_str(message),

@@ -127,7 +127,10 @@ impl Header {
             payload_crc: u64_at(bytes, 88),
         };
         if !(1..=MAX_REGIONS).contains(&(header.regions as usize)) {
-            return Err(format!("{} regions are not 1 to {MAX_REGIONS}", header.regions));
+            return Err(format!(
+                "{} regions are not 1 to {MAX_REGIONS}",
+                header.regions
+            ));
         }
         Ok(header)
     }

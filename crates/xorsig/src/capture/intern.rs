@@ -14,7 +14,10 @@ pub struct Interner {
 impl Default for Interner {
     /// Only the empty name, which has id 0.
     fn default() -> Self {
-        Self { names: HashMap::from([(String::new(), 0)]), layouts: HashMap::new() }
+        Self {
+            names: HashMap::from([(String::new(), 0)]),
+            layouts: HashMap::new(),
+        }
     }
 }
 

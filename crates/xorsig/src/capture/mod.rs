@@ -31,12 +31,16 @@ pub use writer::{CaptureWriter, Options, Stats};
 /// [`CaptureError::Invalid`] for anything else.
 pub fn parse_capture_id(text: &str) -> Result<[u8; 16], CaptureError> {
     let wrong = || {
-        CaptureError::Invalid(format!("capture_id must be 32 hexadecimal digits, not {text:?}"))
+        CaptureError::Invalid(format!(
+            "capture_id must be 32 hexadecimal digits, not {text:?}"
+        ))
     };
     if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err(wrong());
     }
-    u128::from_str_radix(text, 16).map(u128::to_be_bytes).map_err(|_| wrong())
+    u128::from_str_radix(text, 16)
+        .map(u128::to_be_bytes)
+        .map_err(|_| wrong())
 }
 
 /// Name of the file of batch `sequence`.

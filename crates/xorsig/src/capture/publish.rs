@@ -24,7 +24,11 @@ impl Publisher {
         for path in [directory, staging] {
             fs::create_dir_all(path).map_err(CaptureError::io("create directory", path))?;
         }
-        Ok(Self { directory: directory.to_owned(), staging: staging.to_owned(), prefix })
+        Ok(Self {
+            directory: directory.to_owned(),
+            staging: staging.to_owned(),
+            prefix,
+        })
     }
 
     /// Publishes `bytes` as `name`: write and sync in staging, link, sync the directory.
@@ -43,7 +47,13 @@ impl Publisher {
     }
 
     /// Gives the staged file its final name, through a copy if it is on another file system.
-    fn place(&self, staged: &Path, target: &Path, name: &str, bytes: &[u8]) -> Result<(), CaptureError> {
+    fn place(
+        &self,
+        staged: &Path,
+        target: &Path,
+        name: &str,
+        bytes: &[u8],
+    ) -> Result<(), CaptureError> {
         match place_exclusively(staged, target) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
                 let near = self.directory.join(format!(".{}-{name}.tmp", self.prefix));
@@ -69,14 +79,16 @@ pub fn publish_beside(path: &Path, bytes: &[u8]) -> Result<(), CaptureError> {
         _ => Path::new("."),
     };
     let Some(name) = path.file_name() else {
-        return Err(CaptureError::Invalid(format!("{} names no file", path.display())));
+        return Err(CaptureError::Invalid(format!(
+            "{} names no file",
+            path.display()
+        )));
     };
     fs::create_dir_all(parent).map_err(CaptureError::io("create directory", parent))?;
     let hidden = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
     let staged = parent.join(hidden);
-    let result = write_durably(&staged, bytes).and_then(|()| {
-        place_exclusively(&staged, path).map_err(CaptureError::io("publish", path))
-    });
+    let result = write_durably(&staged, bytes)
+        .and_then(|()| place_exclusively(&staged, path).map_err(CaptureError::io("publish", path)));
     // Already gone when it was renamed rather than linked.
     let _ = fs::remove_file(&staged);
     result.and_then(|()| sync_directory(parent))
@@ -108,7 +120,10 @@ fn place_exclusively(from: &Path, to: &Path) -> io::Result<()> {
 
 fn has_no_links(error: &io::Error) -> bool {
     // FAT and some network and user-space file systems answer EPERM.
-    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS | libc::EMLINK))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS | libc::EMLINK)
+    )
 }
 
 #[cfg(target_os = "linux")]
@@ -121,10 +136,17 @@ pub(super) fn rename_exclusively(from: &Path, to: &Path) -> io::Result<()> {
     let (here, flags) = (libc::AT_FDCWD, libc::RENAME_NOREPLACE);
     // SAFETY: both paths are zero-terminated strings that outlive the call.
     let status = unsafe { libc::renameat2(here, from.as_ptr(), here, to.as_ptr(), flags) };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
 pub(super) fn rename_exclusively(_from: &Path, _to: &Path) -> io::Result<()> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "this file system has no hard links"))
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this file system has no hard links",
+    ))
 }

@@ -50,7 +50,9 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(options: &Options) -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Self {
             state: Mutex::default(),
             work: Condvar::new(),
@@ -65,10 +67,6 @@ impl Queue {
             max_batch_records: options.max_batch_records,
             queue_batches: options.queue_batches,
         }
-    }
-
-    pub(super) fn created(&self) -> Instant {
-        self.created
     }
 
     pub(super) fn try_append<T>(
@@ -139,7 +137,9 @@ impl Queue {
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.progress.wait(state).unwrap_or_else(PoisonError::into_inner)
+        self.progress
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Cuts the batch if it is full or old; `false` if it is full and the queue too.
@@ -147,7 +147,10 @@ impl Queue {
         let open = &state.open;
         let full =
             open.records.len() >= self.max_batch_records || open.name_bytes >= MAX_NAME_BYTES;
-        let old = || open.oldest.is_some_and(|oldest| oldest.elapsed() >= MAX_AGE);
+        let old = || {
+            open.oldest
+                .is_some_and(|oldest| oldest.elapsed() >= MAX_AGE)
+        };
         if state.waiting.len() < self.queue_batches {
             if full || old() {
                 self.cut(state);
@@ -168,7 +171,10 @@ impl Queue {
         open.name_bytes = 0;
         open.oldest = None;
         if state.error.is_none() {
-            state.waiting.push_back(Cut { first_tick, records });
+            state.waiting.push_back(Cut {
+                first_tick,
+                records,
+            });
             self.work.notify_one();
         }
     }
@@ -197,13 +203,17 @@ impl Queue {
                 if state.closing {
                     return;
                 }
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self
+                    .work
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
             };
             state.publishing = true;
             drop(state);
             self.progress.notify_all();
-            let published = catch_unwind(AssertUnwindSafe(|| self.publish(publisher, sequence, &cut)))
-                .unwrap_or_else(|_| Err(invalid("the writer thread failed on a batch")));
+            let published =
+                catch_unwind(AssertUnwindSafe(|| self.publish(publisher, sequence, &cut)))
+                    .unwrap_or_else(|_| Err(invalid("the writer thread failed on a batch")));
             let mut state = self.lock();
             state.publishing = false;
             match published {
@@ -227,7 +237,12 @@ impl Queue {
         }
     }
 
-    fn publish(&self, publisher: &Publisher, sequence: u64, cut: &Cut) -> Result<u64, CaptureError> {
+    fn publish(
+        &self,
+        publisher: &Publisher,
+        sequence: u64,
+        cut: &Cut,
+    ) -> Result<u64, CaptureError> {
         let bytes = encode(&self.identity, sequence, cut.first_tick, &cut.records)
             .map_err(|error| invalid(&format!("batch {sequence} cannot be encoded: {error}")))?;
         publisher.publish(&batch_file_name(sequence), &bytes)?;

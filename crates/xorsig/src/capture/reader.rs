@@ -98,18 +98,25 @@ impl CaptureReader {
             self.check_end(sequence)?;
             return Ok(None);
         };
-        if self.expected.batches.is_some_and(|expected| sequence >= expected) {
+        if self
+            .expected
+            .batches
+            .is_some_and(|expected| sequence >= expected)
+        {
             let reason = format!("the receipt ends before batch {found}");
             return Err(self.corrupt(Some(found), reason).into());
         }
         if found != sequence {
-            return Err(self.corrupt(Some(sequence), "the batch is missing".into()).into());
+            return Err(self
+                .corrupt(Some(sequence), "the batch is missing".into())
+                .into());
         }
         let path = self.directory.join(batch_file_name(sequence));
         let file = fs::read(&path).map_err(CaptureError::io("read", &path))?;
         let (header, records) =
             decode(&file).map_err(|reason| self.corrupt(Some(sequence), reason))?;
-        self.accept(&header, &records).map_err(|reason| self.corrupt(Some(sequence), reason))?;
+        self.accept(&header, &records)
+            .map_err(|reason| self.corrupt(Some(sequence), reason))?;
         self.summary.batches += 1;
         self.summary.records += header.records;
         self.summary.bytes += file.len() as u64;
@@ -136,7 +143,10 @@ impl CaptureReader {
             return Err(format!("the batch belongs to rank {}", header.rank));
         }
         if header.sequence != summary.batches {
-            return Err(format!("the batch is number {} under another name", header.sequence));
+            return Err(format!(
+                "the batch is number {} under another name",
+                header.sequence
+            ));
         }
         if summary.batches == 0 {
             summary.created_unix_ns = header.created_unix_ns;
@@ -151,23 +161,46 @@ impl CaptureReader {
             }
             summary.last_tick = header.last_tick;
         }
-        define(&mut self.names, records.first_name, records.names.len(), "names")?;
-        define(&mut self.layouts, records.first_layout, records.layouts.len(), "layouts")?;
+        define(
+            &mut self.names,
+            records.first_name,
+            records.names.len(),
+            "names",
+        )?;
+        define(
+            &mut self.layouts,
+            records.first_layout,
+            records.layouts.len(),
+            "layouts",
+        )?;
         check_references(records, self.names, self.layouts)?;
-        self.open_calls.extend(records.calls.iter().map(|call| call.tick));
-        match records.ends.iter().find(|end| !self.open_calls.remove(&end.call)) {
+        self.open_calls
+            .extend(records.calls.iter().map(|call| call.tick));
+        match records
+            .ends
+            .iter()
+            .find(|end| !self.open_calls.remove(&end.call))
+        {
             Some(end) => Err(format!("call {} ends but is not open", end.call)),
             None => Ok(()),
         }
     }
 
     fn check_end(&self, batches: u64) -> Result<(), Corrupt> {
-        if let Some(expected) = self.expected.batches.filter(|expected| *expected != batches) {
+        if let Some(expected) = self
+            .expected
+            .batches
+            .filter(|expected| *expected != batches)
+        {
             let reason = format!("the receipt has {expected} batches, {batches} are there");
             return Err(self.corrupt(Some(batches), reason));
         }
         let records = self.summary.records;
-        if let Some(expected) = self.expected.records.filter(|expected| *expected != records) {
+        if let Some(expected) = self
+            .expected
+            .records
+            .filter(|expected| *expected != records)
+        {
             let reason = format!("the receipt has {expected} records, the batches {records}");
             return Err(self.corrupt(None, reason));
         }
@@ -179,7 +212,11 @@ impl CaptureReader {
             Some(sequence) => self.directory.join(batch_file_name(sequence)),
             None => self.directory.clone(),
         };
-        Corrupt { path, sequence, reason }
+        Corrupt {
+            path,
+            sequence,
+            reason,
+        }
     }
 }
 
@@ -195,23 +232,42 @@ fn define(known: &mut u64, first: u32, count: usize, what: &str) -> Result<(), S
 /// Whether every id is defined and every call began before what refers to it.
 fn check_references(records: &Records, names: u64, layouts: u64) -> Result<(), String> {
     let tensors = &records.tensors;
-    let name_ids = (records.layouts.iter().flat_map(|r| [r.dtype, r.device, r.kind]))
-        .chain(records.calls.iter().map(|r| r.callee))
-        .chain(records.ends.iter().map(|r| r.error))
-        .chain(tensors.slots.iter().copied())
-        .chain(tensors.notes.iter().copied())
-        .chain(records.values.iter().flat_map(|r| [r.slot, r.value]))
-        .chain(records.marks.iter().flat_map(|r| [r.name, r.value]))
-        .chain(records.spans.iter().flat_map(|r| [r.file, r.qualname, r.operator, r.example]));
+    let name_ids = (records
+        .layouts
+        .iter()
+        .flat_map(|r| [r.dtype, r.device, r.kind]))
+    .chain(records.calls.iter().map(|r| r.callee))
+    .chain(records.ends.iter().map(|r| r.error))
+    .chain(tensors.slots.iter().copied())
+    .chain(tensors.notes.iter().copied())
+    .chain(records.values.iter().flat_map(|r| [r.slot, r.value]))
+    .chain(records.marks.iter().flat_map(|r| [r.name, r.value]))
+    .chain(
+        records
+            .spans
+            .iter()
+            .flat_map(|r| [r.file, r.qualname, r.operator, r.example]),
+    );
     if let Some(id) = name_ids.max().filter(|id| u64::from(*id) >= names) {
         return Err(format!("name {id} is not defined"));
     }
-    if let Some(id) = tensors.layouts.iter().max().filter(|id| u64::from(**id) >= layouts) {
+    if let Some(id) = tensors
+        .layouts
+        .iter()
+        .max()
+        .filter(|id| u64::from(**id) >= layouts)
+    {
         return Err(format!("layout {id} is not defined"));
     }
     let mut earlier = (records.calls.iter().map(|r| (r.parent, r.tick)))
         .chain(records.ends.iter().map(|r| (r.call, r.tick)))
-        .chain(tensors.calls.iter().copied().zip(tensors.ticks.iter().copied()))
+        .chain(
+            tensors
+                .calls
+                .iter()
+                .copied()
+                .zip(tensors.ticks.iter().copied()),
+        )
         .chain(records.values.iter().map(|r| (r.call, r.tick)));
     match earlier.find(|(call, tick)| call >= tick) {
         Some((call, tick)) => Err(format!("record {tick} refers to the later call {call}")),

@@ -23,7 +23,9 @@ pub fn write(path: &Path, text: &str) -> Result<(), CaptureError> {
     let mut bytes = head(text.as_bytes()).into_bytes();
     bytes.extend_from_slice(text.as_bytes());
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(CaptureError::Invalid(format!("a receipt holds at most {MAX_BYTES} bytes")));
+        return Err(CaptureError::Invalid(format!(
+            "a receipt holds at most {MAX_BYTES} bytes"
+        )));
     }
     publish_beside(path, &bytes)
 }
@@ -35,9 +37,17 @@ pub fn write(path: &Path, text: &str) -> Result<(), CaptureError> {
 pub fn read(path: &Path) -> Result<String, CaptureError> {
     let file = File::open(path).map_err(CaptureError::io("open", path))?;
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(CaptureError::io("read", path))?;
-    parse(&bytes)
-        .map_err(|reason| Corrupt { path: path.to_owned(), sequence: None, reason }.into())
+    file.take(MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(CaptureError::io("read", path))?;
+    parse(&bytes).map_err(|reason| {
+        Corrupt {
+            path: path.to_owned(),
+            sequence: None,
+            reason,
+        }
+        .into()
+    })
 }
 
 /// The text of a receipt's bytes.
@@ -48,7 +58,10 @@ pub fn parse(bytes: &[u8]) -> Result<String, String> {
     if bytes.len() as u64 > MAX_BYTES {
         return Err(format!("a receipt holds at most {MAX_BYTES} bytes"));
     }
-    let end = bytes.iter().position(|b| *b == b'\n').ok_or("the first line has no end")?;
+    let end = bytes
+        .iter()
+        .position(|b| *b == b'\n')
+        .ok_or("the first line has no end")?;
     let (line, text) = bytes.split_at(end + 1);
     // The first line follows from the text: comparing it whole leaves no other spelling.
     if line != head(text).as_bytes() {

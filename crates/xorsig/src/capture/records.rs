@@ -219,7 +219,11 @@ pub struct Records {
 impl Records {
     /// Number of records with a tick.
     pub fn ticked(&self) -> usize {
-        self.calls.len() + self.ends.len() + self.tensors.len() + self.values.len() + self.marks.len()
+        self.calls.len()
+            + self.ends.len()
+            + self.tensors.len()
+            + self.values.len()
+            + self.marks.len()
     }
 
     /// Number of records.

@@ -85,7 +85,11 @@ impl Kind {
                 field("slot", UInt32),
                 field("layout", UInt32),
                 field("note", UInt32),
-                Field::new("signature", DataType::FixedSizeBinary(8 * regions as i32), true),
+                Field::new(
+                    "signature",
+                    DataType::FixedSizeBinary(8 * regions as i32),
+                    true,
+                ),
             ],
             Self::Values => vec![
                 field("tick_delta", UInt32),

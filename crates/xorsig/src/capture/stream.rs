@@ -55,7 +55,8 @@ fn check_sizes(section: &[u8], rows: u32) -> Result<(), String> {
         }
         let metadata = take(&mut rest, u64::from(length))?;
         let message = root_as_message(metadata).map_err(|e| format!("a message is broken: {e}"))?;
-        let body = u64::try_from(message.bodyLength()).map_err(|_| "a body's length is negative")?;
+        let body =
+            u64::try_from(message.bodyLength()).map_err(|_| "a body's length is negative")?;
         let body = take(&mut rest, body)?;
         match (messages, message.header_as_record_batch()) {
             (0, None) if message.header_as_schema().is_some() => {}
@@ -73,24 +74,37 @@ fn check_sizes(section: &[u8], rows: u32) -> Result<(), String> {
 
 fn check_batch(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8], rows: u32) -> Result<(), String> {
     if batch.length() != i64::from(rows) {
-        return Err(format!("{} rows are not the section table's {rows}", batch.length()));
+        return Err(format!(
+            "{} rows are not the section table's {rows}",
+            batch.length()
+        ));
     }
     let compressed = batch.compression().is_some();
     for buffer in batch.buffers().iter().flatten() {
-        let begin = usize::try_from(buffer.offset()).map_err(|_| "a buffer's offset is negative")?;
-        let length = usize::try_from(buffer.length()).map_err(|_| "a buffer's length is negative")?;
-        let end = begin.checked_add(length).ok_or("a buffer's end overflows")?;
-        let bytes = body.get(begin..end).ok_or("a buffer lies outside its message")?;
+        let begin =
+            usize::try_from(buffer.offset()).map_err(|_| "a buffer's offset is negative")?;
+        let length =
+            usize::try_from(buffer.length()).map_err(|_| "a buffer's length is negative")?;
+        let end = begin
+            .checked_add(length)
+            .ok_or("a buffer's end overflows")?;
+        let bytes = body
+            .get(begin..end)
+            .ok_or("a buffer lies outside its message")?;
         if !compressed || bytes.is_empty() {
             continue;
         }
-        let (prefix, packed) =
-            bytes.split_first_chunk::<8>().ok_or("a compressed buffer has no length")?;
+        let (prefix, packed) = bytes
+            .split_first_chunk::<8>()
+            .ok_or("a compressed buffer has no length")?;
         let declared = i64::from_le_bytes(*prefix);
         if declared != STORED {
             let limit = (packed.len() as u64).saturating_mul(MAX_RATIO);
             if u64::try_from(declared).map_or(true, |size| size > limit) {
-                return Err(format!("{} bytes cannot expand to {declared}", packed.len()));
+                return Err(format!(
+                    "{} bytes cannot expand to {declared}",
+                    packed.len()
+                ));
             }
         }
     }
@@ -100,7 +114,9 @@ fn check_batch(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8], rows: u32) -> Re
 /// Splits `length` bytes off the front of `rest`.
 fn take<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], String> {
     let length = usize::try_from(length).map_err(|_| "a length does not fit memory")?;
-    let (head, tail) = rest.split_at_checked(length).ok_or("it ends inside a message")?;
+    let (head, tail) = rest
+        .split_at_checked(length)
+        .ok_or("it ends inside a message")?;
     *rest = tail;
     Ok(head)
 }

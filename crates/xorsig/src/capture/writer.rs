@@ -8,7 +8,6 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use super::append::Appender;
 use super::batch_sequence;
@@ -108,7 +107,10 @@ impl CaptureWriter {
                 block_signals();
                 publishing.publish_until_closed(&publisher);
             })
-            .map_err(CaptureError::io("start the writer thread for", &options.directory))?;
+            .map_err(CaptureError::io(
+                "start the writer thread for",
+                &options.directory,
+            ))?;
         Ok(Self {
             queue: ManuallyDrop::new(queue),
             thread: ManuallyDrop::new(Mutex::new(Some(thread))),
@@ -162,17 +164,16 @@ impl CaptureWriter {
     /// [`WriteError::Publish`], also when it was reported before.
     pub fn close(&self) -> Result<Stats, WriteError> {
         self.queue.close();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(thread) = thread {
             // The thread turns its own panics into the queue's error.
             let _ = thread.join();
         }
         self.queue.outcome()
-    }
-
-    /// When the writer was created; times of records count from here.
-    pub fn created(&self) -> Instant {
-        self.queue.created()
     }
 }
 
@@ -194,14 +195,18 @@ impl Drop for CaptureWriter {
 fn check_options(options: &Options) -> Result<(), CaptureError> {
     let regions = 1..=MAX_REGIONS as u32;
     if !regions.contains(&options.regions) {
-        return Err(CaptureError::Invalid(format!("regions must be 1 to {MAX_REGIONS}")));
+        return Err(CaptureError::Invalid(format!(
+            "regions must be 1 to {MAX_REGIONS}"
+        )));
     }
     if !(1..=MAX_BATCH_RECORDS).contains(&options.max_batch_records) {
         let message = format!("max_batch_records must be 1 to {MAX_BATCH_RECORDS}");
         return Err(CaptureError::Invalid(message));
     }
     if options.queue_batches == 0 {
-        return Err(CaptureError::Invalid("queue_batches must be at least 1".into()));
+        return Err(CaptureError::Invalid(
+            "queue_batches must be at least 1".into(),
+        ));
     }
     Ok(())
 }
@@ -211,13 +216,22 @@ fn refuse_batches(directory: &Path) -> Result<(), CaptureError> {
     let entries = std::fs::read_dir(directory).map_err(CaptureError::io("list", directory))?;
     for entry in entries {
         let entry = entry.map_err(CaptureError::io("list", directory))?;
-        if entry.file_name().to_str().and_then(batch_sequence).is_some() {
+        if entry
+            .file_name()
+            .to_str()
+            .and_then(batch_sequence)
+            .is_some()
+        {
             let source = std::io::Error::new(
                 std::io::ErrorKind::AlreadyExists,
                 "it belongs to another writer; give every writer an empty directory",
             );
             let (action, path) = ("start a capture beside", entry.path());
-            return Err(CaptureError::Io { action, path, source });
+            return Err(CaptureError::Io {
+                action,
+                path,
+                source,
+            });
         }
     }
     Ok(())

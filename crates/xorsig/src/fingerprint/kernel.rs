@@ -55,7 +55,9 @@ pub fn mix(word: u32, index: u64) -> u32 {
 pub(super) fn xor(data: &[u8]) -> u32 {
     // A plain reduction is the form that the compiler vectorises best when nothing is mixed.
     let (words, tail) = data.as_chunks::<4>();
-    words.iter().fold(padded(tail), |acc, word| acc ^ u32::from_le_bytes(*word))
+    words
+        .iter()
+        .fold(padded(tail), |acc, word| acc ^ u32::from_le_bytes(*word))
 }
 
 /// Both values of the words of `data`, whose first word has global index `first`.
@@ -99,8 +101,15 @@ fn both_keyed(data: &[u8], first: u32) -> Values {
         mix: mixes.iter().fold(0, |acc, lane| acc ^ lane),
     };
     let (words, tail) = rest.as_chunks::<4>();
-    let last = if tail.is_empty() { None } else { Some(padded(tail)) };
-    let words = words.iter().map(|word| u32::from_le_bytes(*word)).chain(last);
+    let last = if tail.is_empty() {
+        None
+    } else {
+        Some(padded(tail))
+    };
+    let words = words
+        .iter()
+        .map(|word| u32::from_le_bytes(*word))
+        .chain(last);
     for (word, key) in words.zip(keys) {
         values.xor ^= word;
         values.mix ^= mix_keyed(word, key);

@@ -27,7 +27,9 @@ impl Level {
         let vector = [Avx2::new().map(Self::Avx2), Avx512::new().map(Self::Avx512)];
         #[cfg(not(target_arch = "x86_64"))]
         let vector: [Option<Self>; 0] = [];
-        std::iter::once(Self::Portable).chain(vector.into_iter().flatten()).collect()
+        std::iter::once(Self::Portable)
+            .chain(vector.into_iter().flatten())
+            .collect()
     }
 
     /// The fastest level that this processor has.

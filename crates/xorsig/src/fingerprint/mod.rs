@@ -8,7 +8,9 @@
 //! [`kernel`] is the portable code and the oracle of every faster level of [`level`];
 //! [`regions`] says where a region begins; [`strided`] walks tensors that are not dense.
 
+mod gather;
 pub mod kernel;
+pub mod layout;
 pub mod level;
 pub mod regions;
 pub mod strided;
@@ -42,7 +44,11 @@ impl Fingerprint {
     /// Returns `None` unless `regions` is 1 to [`MAX_REGIONS`].
     pub fn new(nbytes: u64, regions: usize, level: Level) -> Option<Self> {
         let regions = Regions::new(nbytes, regions)?;
-        Some(Self { regions, level, values: [Values::default(); MAX_REGIONS] })
+        Some(Self {
+            regions,
+            level,
+            values: [Values::default(); MAX_REGIONS],
+        })
     }
 
     /// Adds `bytes` that stand at `offset`, a multiple of 4, in the tensor's logical bytes.
@@ -55,7 +61,8 @@ impl Fingerprint {
         while !rest.is_empty() {
             let region = self.regions.of_word(word);
             let words = self.regions.words(region).end - word;
-            let take = usize::try_from(words.saturating_mul(4)).map_or(rest.len(), |n| n.min(rest.len()));
+            let take =
+                usize::try_from(words.saturating_mul(4)).map_or(rest.len(), |n| n.min(rest.len()));
             let (piece, tail) = rest.split_at(take);
             let values = self.level.both(piece, word);
             self.values[region].xor ^= values.xor;
@@ -74,7 +81,8 @@ impl Fingerprint {
     pub fn to_bytes(&self) -> Vec<u8> {
         let values = self.values();
         let xor = values.iter().flat_map(|v| v.xor.to_le_bytes());
-        xor.chain(values.iter().flat_map(|v| v.mix.to_le_bytes())).collect()
+        xor.chain(values.iter().flat_map(|v| v.mix.to_le_bytes()))
+            .collect()
     }
 }
 
@@ -87,14 +95,22 @@ pub fn xor(data: &[u8]) -> u32 {
 pub fn region_xor(data: &[u8], regions: usize) -> Option<Vec<u32>> {
     let level = Level::detect();
     let split = Regions::new(data.len() as u64, regions)?;
-    Some((0..regions).map(|r| level.xor(&data[split.byte_range_in_memory(r)])).collect())
+    Some(
+        (0..regions)
+            .map(|r| level.xor(&data[split.byte_range_in_memory(r)]))
+            .collect(),
+    )
 }
 
 /// The mix value of each region of `data`, or `None` unless `regions` is 1 to [`MAX_REGIONS`].
 pub fn region_mix(data: &[u8], regions: usize) -> Option<Vec<u32>> {
     let level = Level::detect();
     let split = Regions::new(data.len() as u64, regions)?;
-    let value = |r| level.both(&data[split.byte_range_in_memory(r)], split.words(r).start).mix;
+    let value = |r| {
+        level
+            .both(&data[split.byte_range_in_memory(r)], split.words(r).start)
+            .mix
+    };
     Some((0..regions).map(value).collect())
 }
 

@@ -25,7 +25,12 @@ impl Regions {
         }
         let words = nbytes.div_ceil(4);
         let count = count as u64;
-        Some(Self { nbytes, count, short: words / count, long: words % count })
+        Some(Self {
+            nbytes,
+            count,
+            short: words / count,
+            long: words % count,
+        })
     }
 
     /// Number of regions.

@@ -3,8 +3,10 @@
 //! Logical row-major order decides a word's index; the walk goes through memory in whatever
 //! order is near, one block of at most [`BLOCK`] bytes at a time.
 
+use super::Fingerprint;
+use super::gather::{gather, transpose};
+use super::layout::{Layout, LayoutError};
 use super::level::Level;
-use super::{Fingerprint, MAX_REGIONS};
 
 /// Bytes gathered before the kernel runs; fits a first-level cache beside what is read.
 const BLOCK: usize = 16 * 1024;
@@ -12,87 +14,6 @@ const BLOCK: usize = 16 * 1024;
 const DIRECT_RUN: usize = 512;
 /// Bytes of the unit-stride dimension that a transposing tile takes together: a cache line.
 const LINE: usize = 64;
-/// Largest element size; a whole number of elements of any size fills a block.
-const MAX_ITEMSIZE: usize = 1024;
-
-/// Why a tensor description cannot be walked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LayoutError {
-    /// `regions` is not 1 to 64.
-    Regions,
-    /// `shape` and `strides` have different lengths.
-    Rank,
-    /// The element size is 0 or does not fit a block.
-    ItemSize,
-    /// The size in bytes, or the distance of two elements, does not fit an address.
-    TooLarge,
-    /// The address is null although there are elements.
-    NullAddress,
-}
-
-impl std::fmt::Display for LayoutError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Regions => write!(f, "regions must be 1 to {MAX_REGIONS}"),
-            Self::Rank => f.write_str("shape and strides must have the same length"),
-            Self::ItemSize => write!(f, "itemsize must be 1 to {MAX_ITEMSIZE}"),
-            Self::TooLarge => f.write_str("the tensor's extent does not fit the address space"),
-            Self::NullAddress => f.write_str("address is null, but the tensor has elements"),
-        }
-    }
-}
-
-impl std::error::Error for LayoutError {}
-
-/// A checked description of a tensor: dimensions of length 1 dropped, dense neighbours merged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// (length, distance in bytes), outermost first.
-    dims: Vec<(usize, isize)>,
-    itemsize: usize,
-    nbytes: usize,
-}
-
-impl Layout {
-    /// Checks and simplifies a description; `strides` are in elements and may be 0 or negative.
-    ///
-    /// # Errors
-    /// Every [`LayoutError`] save [`LayoutError::Regions`] and [`LayoutError::NullAddress`].
-    pub fn new(shape: &[usize], strides: &[isize], itemsize: usize) -> Result<Self, LayoutError> {
-        if shape.len() != strides.len() {
-            return Err(LayoutError::Rank);
-        }
-        if !(1..=MAX_ITEMSIZE).contains(&itemsize) {
-            return Err(LayoutError::ItemSize);
-        }
-        if shape.contains(&0) {
-            return Ok(Self { dims: vec![(0, 0)], itemsize, nbytes: 0 });
-        }
-        let nbytes = shape.iter().try_fold(itemsize, |n, &len| n.checked_mul(len));
-        let nbytes = nbytes.filter(|&n| isize::try_from(n).is_ok()).ok_or(LayoutError::TooLarge)?;
-        let mut dims: Vec<(usize, isize)> = Vec::with_capacity(shape.len());
-        for (&len, &stride) in shape.iter().zip(strides).filter(|&(&len, _)| len != 1) {
-            let step = stride.checked_mul(itemsize as isize).ok_or(LayoutError::TooLarge)?;
-            let extent = step.checked_mul(len as isize).ok_or(LayoutError::TooLarge)?;
-            match dims.last_mut() {
-                Some(outer) if outer.1 == extent => *outer = (outer.0 * len, step),
-                _ => dims.push((len, step)),
-            }
-        }
-        Ok(Self { dims, itemsize, nbytes })
-    }
-
-    /// Logical size in bytes.
-    pub fn nbytes(&self) -> usize {
-        self.nbytes
-    }
-
-    /// Whether the elements lie one after another in logical order.
-    fn is_dense(&self) -> bool {
-        matches!(self.dims[..], [] | [(0, _)])
-            || matches!(self.dims[..], [(_, step)] if step == self.itemsize as isize)
-    }
-}
 
 /// Both values of each region of the tensor at `address`.
 ///
@@ -108,7 +29,7 @@ pub unsafe fn fingerprint(
     regions: usize,
     level: Level,
 ) -> Result<Fingerprint, LayoutError> {
-    let nbytes = layout.nbytes;
+    let nbytes = layout.nbytes();
     let mut out = Fingerprint::new(nbytes as u64, regions, level).ok_or(LayoutError::Regions)?;
     if nbytes == 0 {
         return Ok(out);
@@ -157,7 +78,10 @@ impl Walk<'_> {
         let unit = self.layout.itemsize as isize;
         let outer = &self.layout.dims[..self.layout.dims.len().saturating_sub(1)];
         let whole_words = (len * self.layout.itemsize).is_multiple_of(4);
-        outer.iter().position(|&(_, step)| step == unit).filter(|_| whole_words)
+        outer
+            .iter()
+            .position(|&(_, step)| step == unit)
+            .filter(|_| whole_words)
     }
 
     /// Calls `visit(pointer, logical byte offset)` for every index of the `outer` dimensions.
@@ -189,11 +113,17 @@ impl Walk<'_> {
     /// (length, distance in memory, distance in logical bytes) of every dimension.
     fn dims(&self) -> Vec<(usize, isize, usize)> {
         let mut logical = self.layout.itemsize;
-        let mut dims: Vec<_> = self.layout.dims.iter().rev().map(|&(len, step)| {
-            let dim = (len, step, logical);
-            logical *= len;
-            dim
-        }).collect();
+        let mut dims: Vec<_> = self
+            .layout
+            .dims
+            .iter()
+            .rev()
+            .map(|&(len, step)| {
+                let dim = (len, step, logical);
+                logical *= len;
+                dim
+            })
+            .collect();
         dims.reverse();
         dims
     }
@@ -204,10 +134,14 @@ impl Walk<'_> {
     /// As for [`fingerprint`]; the innermost runs are dense.
     unsafe fn direct(&self, out: &mut Fingerprint) {
         let mut dims = self.dims();
-        let run = dims.pop().map_or(0, |(len, _, _)| len * self.layout.itemsize);
+        let run = dims
+            .pop()
+            .map_or(0, |(len, _, _)| len * self.layout.itemsize);
         self.each(&dims, |pointer, offset| {
             // SAFETY: an innermost run of the layout is `run` dense, readable bytes.
-            out.add(offset as u64, unsafe { std::slice::from_raw_parts(pointer, run) });
+            out.add(offset as u64, unsafe {
+                std::slice::from_raw_parts(pointer, run)
+            });
         });
     }
 
@@ -272,90 +206,5 @@ impl Walk<'_> {
                 }
             }
         });
-    }
-}
-
-/// Copies `count` columns of `height` dense elements, `step` bytes apart, into rows of `tile`.
-///
-/// # Safety
-/// The elements are readable.
-unsafe fn transpose(
-    pointer: *const u8,
-    step: isize,
-    itemsize: usize,
-    [height, count]: [usize; 2],
-    pitch: usize,
-    tile: &mut [u8],
-) {
-    /// [`transpose`] for a size that the compiler knows.
-    ///
-    /// # Safety
-    /// As for [`transpose`].
-    unsafe fn sized<const N: usize>(
-        pointer: *const u8,
-        step: isize,
-        [height, count]: [usize; 2],
-        pitch: usize,
-        tile: &mut [u8],
-    ) {
-        for column in 0..count {
-            let line = pointer.wrapping_offset(step * column as isize);
-            for (row, target) in tile.chunks_exact_mut(pitch).take(height).enumerate() {
-                // SAFETY: element (row, column) is readable; byte arrays have no alignment.
-                let item = unsafe { line.wrapping_add(row * N).cast::<[u8; N]>().read() };
-                target[column * N..][..N].copy_from_slice(&item);
-            }
-        }
-    }
-    let size = [height, count];
-    // SAFETY: forwarded from this function's caller.
-    unsafe {
-        match itemsize {
-            1 => sized::<1>(pointer, step, size, pitch, tile),
-            2 => sized::<2>(pointer, step, size, pitch, tile),
-            4 => sized::<4>(pointer, step, size, pitch, tile),
-            8 => sized::<8>(pointer, step, size, pitch, tile),
-            16 => sized::<16>(pointer, step, size, pitch, tile),
-            _ => {
-                for (row, target) in tile.chunks_exact_mut(pitch).take(height).enumerate() {
-                    let source = pointer.wrapping_add(row * itemsize);
-                    gather(source, step, itemsize, &mut target[..count * itemsize]);
-                }
-            }
-        }
-    }
-}
-
-/// Copies elements that lie `step` bytes apart into `target`.
-///
-/// # Safety
-/// `target.len() / itemsize` elements from `pointer` are readable.
-unsafe fn gather(pointer: *const u8, step: isize, itemsize: usize, target: &mut [u8]) {
-    /// [`gather`] for a size that the compiler knows.
-    ///
-    /// # Safety
-    /// As for [`gather`].
-    unsafe fn sized<const N: usize>(pointer: *const u8, step: isize, target: &mut [u8]) {
-        for (i, item) in target.as_chunks_mut::<N>().0.iter_mut().enumerate() {
-            let source = pointer.wrapping_offset(step * i as isize);
-            // SAFETY: element `i` is readable; byte arrays have no alignment.
-            *item = unsafe { source.cast::<[u8; N]>().read() };
-        }
-    }
-    // SAFETY: forwarded from this function's caller.
-    unsafe {
-        match itemsize {
-            1 => sized::<1>(pointer, step, target),
-            2 => sized::<2>(pointer, step, target),
-            4 => sized::<4>(pointer, step, target),
-            8 => sized::<8>(pointer, step, target),
-            16 => sized::<16>(pointer, step, target),
-            _ => {
-                for (i, item) in target.chunks_exact_mut(itemsize).enumerate() {
-                    let source = pointer.wrapping_offset(step * i as isize);
-                    std::ptr::copy_nonoverlapping(source, item.as_mut_ptr(), itemsize);
-                }
-            }
-        }
     }
 }

@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 
 use super::kernel::{self, Values};
+use super::layout::{Layout, LayoutError};
 use super::level::Level;
 use super::regions::Regions;
-use super::strided::{self, Layout, LayoutError};
+use super::strided;
 use super::*;
 
 /// Word lengths around what the kernel handles together (16 words), and around 4 KiB.
@@ -51,7 +52,12 @@ fn vectors() -> serde_json::Value {
 }
 
 fn numbers(value: &serde_json::Value) -> Vec<u64> {
-    value.as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect()
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n.as_u64().unwrap())
+        .collect()
 }
 
 #[test]
@@ -59,15 +65,34 @@ fn vectors_hold_for_both_schemes() {
     for vector in vectors()["vectors"].as_array().unwrap() {
         let field = |name: &str| vector[name].as_u64().unwrap() as usize;
         let (mul, add) = (field("mul"), field("add"));
-        let data: Vec<u8> = (0..field("nbytes")).map(|i| ((i * mul + add) % 251) as u8).collect();
+        let data: Vec<u8> = (0..field("nbytes"))
+            .map(|i| ((i * mul + add) % 251) as u8)
+            .collect();
         let regions = field("regions");
         let widen = |values: Vec<u32>| values.into_iter().map(u64::from).collect::<Vec<_>>();
-        assert_eq!(widen(region_xor(&data, regions).unwrap()), numbers(&vector["xor"]));
-        assert_eq!(widen(region_mix(&data, regions).unwrap()), numbers(&vector["mix"]));
+        assert_eq!(
+            widen(region_xor(&data, regions).unwrap()),
+            numbers(&vector["xor"])
+        );
+        assert_eq!(
+            widen(region_mix(&data, regions).unwrap()),
+            numbers(&vector["mix"])
+        );
         let split = Regions::new(data.len() as u64, regions).unwrap();
         let ranges: Vec<_> = (0..regions).map(|r| split.byte_range(r)).collect();
-        let expected: Vec<_> = vector["byte_ranges"].as_array().unwrap().iter().map(numbers).collect();
-        assert_eq!(ranges.iter().map(|r| vec![r.start, r.end]).collect::<Vec<_>>(), expected);
+        let expected: Vec<_> = vector["byte_ranges"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(numbers)
+            .collect();
+        assert_eq!(
+            ranges
+                .iter()
+                .map(|r| vec![r.start, r.end])
+                .collect::<Vec<_>>(),
+            expected
+        );
     }
 }
 
@@ -76,7 +101,11 @@ fn mixer_vectors_hold_for_indices_beyond_32_bits() {
     for vector in vectors()["mix"].as_array().unwrap() {
         let word = vector["word"].as_u64().unwrap() as u32;
         let index = vector["index"].as_u64().unwrap();
-        assert_eq!(u64::from(mix(word, index)), vector["mix"].as_u64().unwrap(), "{vector}");
+        assert_eq!(
+            u64::from(mix(word, index)),
+            vector["mix"].as_u64().unwrap(),
+            "{vector}"
+        );
     }
 }
 
@@ -87,9 +116,17 @@ fn every_level_agrees_with_the_portable_kernel_at_every_offset() {
         for length in LENGTHS {
             for offset in 0..64 {
                 let slice = &data[offset..offset + length];
-                assert_eq!(level.xor(slice), kernel::xor(slice), "{level:?} {length} {offset}");
+                assert_eq!(
+                    level.xor(slice),
+                    kernel::xor(slice),
+                    "{level:?} {length} {offset}"
+                );
                 let first = 1 << 20;
-                assert_eq!(level.both(slice, first), kernel::both(slice, first), "{level:?}");
+                assert_eq!(
+                    level.both(slice, first),
+                    kernel::both(slice, first),
+                    "{level:?}"
+                );
             }
         }
     }
@@ -103,7 +140,11 @@ fn every_level_agrees_with_the_reference() {
             for regions in [1, 2, 3, 4, 7, 16, 63, 64] {
                 let mut fingerprint = Fingerprint::new(length as u64, regions, level).unwrap();
                 fingerprint.add(0, &data);
-                assert_eq!(fingerprint.values(), reference(&data, regions), "{length} {regions}");
+                assert_eq!(
+                    fingerprint.values(),
+                    reference(&data, regions),
+                    "{length} {regions}"
+                );
             }
         }
     }
@@ -112,8 +153,17 @@ fn every_level_agrees_with_the_reference() {
 #[test]
 fn keys_stay_right_where_the_index_exceeds_32_bits() {
     let data = pattern(400);
-    for first in [(1u64 << 32) - 1, (1 << 32) - 16, (1 << 32) - 50, 1 << 32, 7 << 32] {
-        let expected = words(&data).iter().zip(first..).fold(0, |acc, (w, i)| acc ^ mix(*w, i));
+    for first in [
+        (1u64 << 32) - 1,
+        (1 << 32) - 16,
+        (1 << 32) - 50,
+        1 << 32,
+        7 << 32,
+    ] {
+        let expected = words(&data)
+            .iter()
+            .zip(first..)
+            .fold(0, |acc, (w, i)| acc ^ mix(*w, i));
         for level in Level::available() {
             assert_eq!(level.both(&data, first).mix, expected, "{level:?} {first}");
         }
@@ -146,19 +196,35 @@ fn layouts_that_cannot_be_walked_are_refused() {
     assert_eq!(Layout::new(&[2], &[], 4), Err(LayoutError::Rank));
     assert_eq!(Layout::new(&[2], &[1], 0), Err(LayoutError::ItemSize));
     assert_eq!(Layout::new(&[2], &[1], 1025), Err(LayoutError::ItemSize));
-    assert_eq!(Layout::new(&[huge, 4], &[1, 1], 4), Err(LayoutError::TooLarge));
-    assert_eq!(Layout::new(&[2, 2], &[isize::MAX, 1], 4), Err(LayoutError::TooLarge));
+    assert_eq!(
+        Layout::new(&[huge, 4], &[1, 1], 4),
+        Err(LayoutError::TooLarge)
+    );
+    assert_eq!(
+        Layout::new(&[2, 2], &[isize::MAX, 1], 4),
+        Err(LayoutError::TooLarge)
+    );
     let layout = Layout::new(&[2], &[1], 4).unwrap();
     // SAFETY: nothing is read through a null address, nor with regions out of range.
     let (null, regions) = unsafe {
-        let read = |regions| strided::fingerprint(std::ptr::null(), &layout, regions, Level::Portable);
+        let read =
+            |regions| strided::fingerprint(std::ptr::null(), &layout, regions, Level::Portable);
         (read(4).err(), read(65).err())
     };
-    assert_eq!((null, regions), (Some(LayoutError::NullAddress), Some(LayoutError::Regions)));
+    assert_eq!(
+        (null, regions),
+        (Some(LayoutError::NullAddress), Some(LayoutError::Regions))
+    );
 }
 
 /// The bytes of a strided tensor in logical order, gathered one element at a time.
-fn contiguous(base: &[u8], start: usize, shape: &[usize], strides: &[isize], size: usize) -> Vec<u8> {
+fn contiguous(
+    base: &[u8],
+    start: usize,
+    shape: &[usize],
+    strides: &[isize],
+    size: usize,
+) -> Vec<u8> {
     let mut out = Vec::new();
     for flat in 0..shape.iter().product::<usize>() {
         let (mut rest, mut at) = (flat, start as isize);
@@ -188,7 +254,11 @@ fn views() -> impl Strategy<Value = View> {
     (dims, sizes, any::<prop::sample::Index>()).prop_map(|(dims, itemsize, order)| {
         // Dense strides of a permutation of the dimensions, then gaps, expansion and reversal.
         let mut permuted: Vec<usize> = (0..dims.len()).collect();
-        permuted.rotate_left(if dims.is_empty() { 0 } else { order.index(dims.len()) });
+        permuted.rotate_left(if dims.is_empty() {
+            0
+        } else {
+            order.index(dims.len())
+        });
         let mut strides = vec![0isize; dims.len()];
         let mut step = 1isize;
         let (mut before, mut span) = (0, 1);
@@ -206,7 +276,13 @@ fn views() -> impl Strategy<Value = View> {
             step *= len as isize + gap as isize % 3;
         }
         let shape = dims.iter().map(|(len, _, _)| *len).collect();
-        View { shape, strides, itemsize, before, span }
+        View {
+            shape,
+            strides,
+            itemsize,
+            before,
+            span,
+        }
     })
 }
 
@@ -274,8 +350,9 @@ fn large_transposes_and_slices_equal_their_copies() {
             let expected = reference(&contiguous(&base, 0, &shape, &strides, itemsize), 4);
             let layout = Layout::new(&shape, &strides, itemsize).unwrap();
             // SAFETY: each case is a view of the `rows` by `columns` elements of `base`.
-            let found =
-                unsafe { strided::fingerprint(base.as_ptr(), &layout, 4, Level::detect()).unwrap() };
+            let found = unsafe {
+                strided::fingerprint(base.as_ptr(), &layout, 4, Level::detect()).unwrap()
+            };
             assert_eq!(found.values(), expected, "{itemsize} {shape:?} {strides:?}");
         }
     }

@@ -33,7 +33,10 @@ impl Calls {
     pub fn add(&mut self, begins: &[CallRow], ends: &[EndRow]) {
         for begin in begins {
             self.open.insert(begin.tick, self.rows.len());
-            self.rows.push(Call { begin: *begin, end: None });
+            self.rows.push(Call {
+                begin: *begin,
+                end: None,
+            });
         }
         // The reader has checked that every end belongs to an open call.
         for end in ends {
@@ -53,22 +56,35 @@ impl Calls {
 pub fn batch(names: &Names, calls: &[Call]) -> Result<RecordBatch, ArrowError> {
     let begins = || calls.iter().map(|call| call.begin);
     let ends = || calls.iter().map(|call| call.end);
-    let flags = calls.iter().map(|c| c.begin.flags | c.end.map_or(0, |end| end.flags));
+    let flags = calls
+        .iter()
+        .map(|c| c.begin.flags | c.end.map_or(0, |end| end.flags));
     let errors = ends().map(|end| end.and_then(|end| names.optional(end.error)));
-    RecordBatch::try_new(Table::Calls.schema(), vec![
-        Arc::new(UInt64Array::from_iter_values(begins().map(|r| r.tick))),
-        Arc::new(UInt64Array::from_iter_values(begins().map(|r| r.parent))),
-        Arc::new(UInt32Array::from_iter_values(begins().map(|r| r.site))),
-        Arc::new(Int64Array::from_iter_values(begins().map(|r| r.step))),
-        Arc::new(UInt8Array::from_iter_values(begins().map(|r| r.phase))),
-        Arc::new(UInt32Array::from_iter_values(begins().map(|r| r.thread))),
-        Arc::new(UInt32Array::from_iter_values(flags)),
-        Arc::new(StringArray::from_iter_values(begins().map(|r| names.text(r.callee)))),
-        Arc::new(UInt64Array::from_iter_values(begins().map(|r| r.tick))),
-        Arc::new(UInt64Array::from_iter_values(begins().map(|r| r.time_ns))),
-        Arc::new(UInt64Array::from_iter(ends().map(|end| end.map(|r| r.tick)))),
-        Arc::new(UInt64Array::from_iter(ends().map(|end| end.map(|r| r.time_ns)))),
-        Arc::new(UInt8Array::from_iter(ends().map(|end| end.map(|r| r.status)))),
-        Arc::new(StringArray::from_iter(errors)),
-    ])
+    RecordBatch::try_new(
+        Table::Calls.schema(),
+        vec![
+            Arc::new(UInt64Array::from_iter_values(begins().map(|r| r.tick))),
+            Arc::new(UInt64Array::from_iter_values(begins().map(|r| r.parent))),
+            Arc::new(UInt32Array::from_iter_values(begins().map(|r| r.site))),
+            Arc::new(Int64Array::from_iter_values(begins().map(|r| r.step))),
+            Arc::new(UInt8Array::from_iter_values(begins().map(|r| r.phase))),
+            Arc::new(UInt32Array::from_iter_values(begins().map(|r| r.thread))),
+            Arc::new(UInt32Array::from_iter_values(flags)),
+            Arc::new(StringArray::from_iter_values(
+                begins().map(|r| names.text(r.callee)),
+            )),
+            Arc::new(UInt64Array::from_iter_values(begins().map(|r| r.tick))),
+            Arc::new(UInt64Array::from_iter_values(begins().map(|r| r.time_ns))),
+            Arc::new(UInt64Array::from_iter(
+                ends().map(|end| end.map(|r| r.tick)),
+            )),
+            Arc::new(UInt64Array::from_iter(
+                ends().map(|end| end.map(|r| r.time_ns)),
+            )),
+            Arc::new(UInt8Array::from_iter(
+                ends().map(|end| end.map(|r| r.status)),
+            )),
+            Arc::new(StringArray::from_iter(errors)),
+        ],
+    )
 }

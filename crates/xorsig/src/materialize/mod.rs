@@ -95,7 +95,10 @@ pub fn materialize(
         }
     };
     tables.finish()?;
-    Ok(Outcome { summary: reader.summary(), incomplete })
+    Ok(Outcome {
+        summary: reader.summary(),
+        incomplete,
+    })
 }
 
 /// The tables under construction.
@@ -119,7 +122,17 @@ impl Tables {
     }
 
     fn add(&mut self, records: Records, regions: usize) -> Result<(), MaterializeError> {
-        let Records { names, layouts, calls, ends, tensors, values, marks, spans, .. } = records;
+        let Records {
+            names,
+            layouts,
+            calls,
+            ends,
+            tensors,
+            values,
+            marks,
+            spans,
+            ..
+        } = records;
         self.names.define(names, layouts);
         self.calls.add(&calls, &ends);
         self.spans.add(&spans);
@@ -148,7 +161,10 @@ impl Tables {
 /// For `map_err`: says which table failed.
 fn table_error<E: TableCause>(path: &Path) -> impl FnOnce(E) -> MaterializeError {
     let path = path.to_owned();
-    move |error| MaterializeError::Table { path, reason: error.to_string() }
+    move |error| MaterializeError::Table {
+        path,
+        reason: error.to_string(),
+    }
 }
 
 /// The errors that end a table.

@@ -11,7 +11,10 @@ pub struct Names {
 impl Default for Names {
     /// Only the empty name, which has id 0.
     fn default() -> Self {
-        Self { texts: vec![String::new()], layouts: Vec::new() }
+        Self {
+            texts: vec![String::new()],
+            layouts: Vec::new(),
+        }
     }
 }
 

@@ -15,59 +15,82 @@ use crate::capture::records::{LayoutRow, MarkRow, Tensors, ValueRow};
 pub fn tensors(names: &Names, rows: &Tensors, regions: usize) -> Result<RecordBatch, ArrowError> {
     let layouts = || rows.layouts.iter().map(|id| names.layout(*id));
     let layout_text = |id: fn(&LayoutRow) -> u32| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values(layouts().map(|layout| names.text(id(layout)))))
+        Arc::new(StringArray::from_iter_values(
+            layouts().map(|layout| names.text(id(layout))),
+        ))
     };
     let shapes = layouts().map(|layout| Some(layout.shape.iter().copied()));
     let strides = layouts().map(|layout| layout.strides.as_ref().map(|s| s.iter().copied()));
     let notes = rows.notes.iter().map(|id| names.optional(*id));
-    RecordBatch::try_new(Table::Tensors.schema(), vec![
-        u64s(rows.calls.iter().copied()),
-        u64s(rows.ticks.iter().copied()),
-        Arc::new(UInt8Array::from_iter_values(rows.roles.iter().copied())),
-        texts(names, rows.slots.iter().copied()),
-        layout_text(|layout| layout.dtype),
-        lists::<Int64Type, _>(shapes),
-        lists::<Int64Type, _>(strides),
-        layout_text(|layout| layout.device),
-        layout_text(|layout| layout.kind),
-        u64s(layouts().map(|layout| layout.logical_nbytes)),
-        signatures(rows, regions, 0),
-        signatures(rows, regions, 1),
-        Arc::new(StringArray::from_iter(notes)),
-    ])
+    RecordBatch::try_new(
+        Table::Tensors.schema(),
+        vec![
+            u64s(rows.calls.iter().copied()),
+            u64s(rows.ticks.iter().copied()),
+            Arc::new(UInt8Array::from_iter_values(rows.roles.iter().copied())),
+            texts(names, rows.slots.iter().copied()),
+            layout_text(|layout| layout.dtype),
+            lists::<Int64Type, _>(shapes),
+            lists::<Int64Type, _>(strides),
+            layout_text(|layout| layout.device),
+            layout_text(|layout| layout.kind),
+            u64s(layouts().map(|layout| layout.logical_nbytes)),
+            signatures(rows, regions, 0),
+            signatures(rows, regions, 1),
+            Arc::new(StringArray::from_iter(notes)),
+        ],
+    )
 }
 
 /// The rows of a batch's values.
 pub fn values(names: &Names, rows: &[ValueRow]) -> Result<RecordBatch, ArrowError> {
-    RecordBatch::try_new(Table::Values.schema(), vec![
-        u64s(rows.iter().map(|r| r.call)),
-        u64s(rows.iter().map(|r| r.tick)),
-        Arc::new(UInt8Array::from_iter_values(rows.iter().map(|r| r.role))),
-        texts(names, rows.iter().map(|r| r.slot)),
-        texts(names, rows.iter().map(|r| r.value)),
-    ])
+    RecordBatch::try_new(
+        Table::Values.schema(),
+        vec![
+            u64s(rows.iter().map(|r| r.call)),
+            u64s(rows.iter().map(|r| r.tick)),
+            Arc::new(UInt8Array::from_iter_values(rows.iter().map(|r| r.role))),
+            texts(names, rows.iter().map(|r| r.slot)),
+            texts(names, rows.iter().map(|r| r.value)),
+        ],
+    )
 }
 
 /// The rows of a batch's marks.
 pub fn marks(names: &Names, rows: &[MarkRow]) -> Result<RecordBatch, ArrowError> {
-    RecordBatch::try_new(Table::Marks.schema(), vec![
-        u64s(rows.iter().map(|r| r.tick)),
-        u64s(rows.iter().map(|r| r.time_ns)),
-        Arc::new(UInt8Array::from_iter_values(rows.iter().map(|r| r.kind))),
-        Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.step))),
-        texts(names, rows.iter().map(|r| r.name)),
-        texts(names, rows.iter().map(|r| r.value)),
-    ])
+    RecordBatch::try_new(
+        Table::Marks.schema(),
+        vec![
+            u64s(rows.iter().map(|r| r.tick)),
+            u64s(rows.iter().map(|r| r.time_ns)),
+            Arc::new(UInt8Array::from_iter_values(rows.iter().map(|r| r.kind))),
+            Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.step))),
+            texts(names, rows.iter().map(|r| r.name)),
+            texts(names, rows.iter().map(|r| r.value)),
+        ],
+    )
 }
 
 /// One scheme's values of each tensor: `scheme` 0 is XOR, 1 is mix.
 fn signatures(rows: &Tensors, regions: usize, scheme: usize) -> ArrayRef {
     let width = 4 * regions;
-    let halves = rows.signatures.chunks_exact(2 * width).map(|both| &both[scheme * width..][..width]);
+    let halves = rows
+        .signatures
+        .chunks_exact(2 * width)
+        .map(|both| &both[scheme * width..][..width]);
     let words = |half: &'_ [u8]| -> Vec<u32> {
-        half.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+        half.as_chunks::<4>()
+            .0
+            .iter()
+            .map(|word| u32::from_le_bytes(*word))
+            .collect()
     };
-    lists::<UInt32Type, _>(rows.present.iter().zip(halves).map(|(there, half)| there.then(|| words(half))))
+    lists::<UInt32Type, _>(
+        rows.present
+            .iter()
+            .zip(halves)
+            .map(|(there, half)| there.then(|| words(half))),
+    )
 }
 
 fn lists<T, I>(rows: impl Iterator<Item = Option<I>>) -> ArrayRef
@@ -79,7 +102,9 @@ where
         ListBuilder::new(PrimitiveBuilder::<T>::new()).with_field(element(T::DATA_TYPE));
     for row in rows {
         let present = row.is_some();
-        row.into_iter().flatten().for_each(|item| lists.values().append_value(item));
+        row.into_iter()
+            .flatten()
+            .for_each(|item| lists.values().append_value(item));
         lists.append(present);
     }
     Arc::new(lists.finish())

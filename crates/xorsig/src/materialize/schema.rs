@@ -21,8 +21,13 @@ pub enum Table {
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 5] =
-        [Self::Calls, Self::Tensors, Self::Values, Self::Marks, Self::Spans];
+    pub const ALL: [Self; 5] = [
+        Self::Calls,
+        Self::Tensors,
+        Self::Values,
+        Self::Marks,
+        Self::Spans,
+    ];
 
     /// Name of the table's file.
     pub fn file_name(self) -> &'static str {

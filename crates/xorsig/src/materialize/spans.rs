@@ -43,21 +43,26 @@ impl Spans {
     pub fn batch(&self, names: &Names) -> Result<RecordBatch, ArrowError> {
         let rows = || self.rows.iter();
         let text = |id: fn(&SpanRow) -> u32| {
-            Arc::new(StringArray::from_iter_values(rows().map(|r| names.text(id(r)))))
+            Arc::new(StringArray::from_iter_values(
+                rows().map(|r| names.text(id(r))),
+            ))
         };
         let position =
             |i: usize| Arc::new(Int32Array::from_iter_values(rows().map(|r| r.position[i])));
-        RecordBatch::try_new(Table::Spans.schema(), vec![
-            text(|r| r.file),
-            text(|r| r.qualname),
-            position(0),
-            position(1),
-            position(2),
-            position(3),
-            text(|r| r.operator),
-            Arc::new(UInt64Array::from_iter_values(rows().map(|r| r.count))),
-            Arc::new(UInt32Array::from_iter_values(rows().map(|r| r.flags))),
-            text(|r| r.example),
-        ])
+        RecordBatch::try_new(
+            Table::Spans.schema(),
+            vec![
+                text(|r| r.file),
+                text(|r| r.qualname),
+                position(0),
+                position(1),
+                position(2),
+                position(3),
+                text(|r| r.operator),
+                Arc::new(UInt64Array::from_iter_values(rows().map(|r| r.count))),
+                Arc::new(UInt32Array::from_iter_values(rows().map(|r| r.flags))),
+                text(|r| r.example),
+            ],
+        )
     }
 }

@@ -56,7 +56,10 @@ impl TableWriter {
             .with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(file, table.schema(), options)
             .map_err(table_error(&unfinished.path))?;
-        Ok(Self { writer: Some(writer), unfinished })
+        Ok(Self {
+            writer: Some(writer),
+            unfinished,
+        })
     }
 
     /// Appends the rows that `batch` builds.
@@ -75,8 +78,11 @@ impl TableWriter {
     /// Completes the file.
     pub fn finish(mut self) -> Result<Finished, MaterializeError> {
         if let Some(writer) = self.writer.take() {
-            let file = writer.into_inner().map_err(table_error(&self.unfinished.path))?;
-            file.sync_all().map_err(CaptureError::io("sync", &self.unfinished.hidden))?;
+            let file = writer
+                .into_inner()
+                .map_err(table_error(&self.unfinished.path))?;
+            file.sync_all()
+                .map_err(CaptureError::io("sync", &self.unfinished.hidden))?;
         }
         Ok(Finished(self.unfinished))
     }

@@ -27,7 +27,11 @@ pub fn named(
 }
 
 /// Writes a value into an annotation that is being built.
-fn put(message: &mut Message, interned: &mut Interned, value: &Cell<'_>) -> Result<(), ReportError> {
+fn put(
+    message: &mut Message,
+    interned: &mut Interned,
+    value: &Cell<'_>,
+) -> Result<(), ReportError> {
     match value {
         Cell::Null => {}
         Cell::Bool(value) => message.uint(annotation::BOOL_VALUE, u64::from(*value)),
@@ -59,7 +63,9 @@ pub fn slots(
     event.nested(field, |io| {
         io.uint(annotation::NAME_IID, id);
         for slot in slots {
-            io.nested(annotation::ARRAY_VALUES, |entry| put_slot(entry, interned, *slot))?;
+            io.nested(annotation::ARRAY_VALUES, |entry| {
+                put_slot(entry, interned, *slot)
+            })?;
         }
         Ok(())
     })
@@ -71,22 +77,36 @@ fn put_slot(
     interned: &mut Interned,
     slot: Row<'_>,
 ) -> Result<(), ReportError> {
-    for column in ["slot", "role", "dtype", "shape", "device", "relation", "note"] {
-        named(entry, annotation::DICT_ENTRIES, interned, column, &slot.get(column)?)?;
+    for column in [
+        "slot", "role", "dtype", "shape", "device", "relation", "note",
+    ] {
+        named(
+            entry,
+            annotation::DICT_ENTRIES,
+            interned,
+            column,
+            &slot.get(column)?,
+        )?;
     }
     let schemes = [("xor_sig", XOR_SCHEME), ("mix_sig", MIX_SCHEME)];
     let signatures = schemes.map(|(name, scheme)| Ok((name, scheme, slot.get(name)?)));
     let [xor, mix]: [Result<_, ReportError>; 2] = signatures;
-    let present = [xor?, mix?].into_iter().filter(|(_, _, value)| !matches!(value, Cell::Null));
+    let present = [xor?, mix?]
+        .into_iter()
+        .filter(|(_, _, value)| !matches!(value, Cell::Null));
     let present: Vec<_> = present.collect();
     if present.is_empty() {
         return Ok(());
     }
     let nbytes = slot.uint("logical_nbytes")?;
     let regions = slot.uint("regions")?;
-    let split = usize::try_from(regions).ok().and_then(|count| Regions::new(nbytes, count));
+    let split = usize::try_from(regions)
+        .ok()
+        .and_then(|count| Regions::new(nbytes, count));
     let split = split.ok_or_else(|| {
-        ReportError::Invalid(format!("slots.regions must be 1 to 64, a row has {regions}"))
+        ReportError::Invalid(format!(
+            "slots.regions must be 1 to 64, a row has {regions}"
+        ))
     })?;
     let stats = interned.annotation_name("stats");
     entry.nested(annotation::DICT_ENTRIES, |message| {
@@ -126,7 +146,9 @@ fn put_layout(
             let range = split.byte_range(region);
             message.nested(annotation::ARRAY_VALUES, |pair| {
                 for end in [range.start, range.end] {
-                    pair.nested(annotation::ARRAY_VALUES, |m| m.uint(annotation::UINT_VALUE, end));
+                    pair.nested(annotation::ARRAY_VALUES, |m| {
+                        m.uint(annotation::UINT_VALUE, end)
+                    });
                 }
             });
         }

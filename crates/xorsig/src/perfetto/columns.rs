@@ -88,7 +88,11 @@ impl<'a> TableRef<'a> {
     /// Every row as (batch, row in the batch).
     pub fn rows(self) -> impl Iterator<Item = Row<'a>> {
         self.batches.iter().flat_map(move |batch| {
-            (0..batch.num_rows()).map(move |row| Row { table: self.name, batch, row })
+            (0..batch.num_rows()).map(move |row| Row {
+                table: self.name,
+                batch,
+                row,
+            })
         })
     }
 }
@@ -111,7 +115,10 @@ impl<'a> Row<'a> {
     pub fn get(self, column: &str) -> Result<Cell<'a>, ReportError> {
         match self.batch.column_by_name(column) {
             Some(array) => cell(array, self.row),
-            None => Err(ReportError::Invalid(format!("{} needs a column {column}", self.table))),
+            None => Err(ReportError::Invalid(format!(
+                "{} needs a column {column}",
+                self.table
+            ))),
         }
     }
 
@@ -140,6 +147,8 @@ impl<'a> Row<'a> {
 
     fn unfit(self, column: &str, wanted: &str, found: &Cell<'_>) -> ReportError {
         let Self { table, row, .. } = self;
-        ReportError::Invalid(format!("{table}.{column} must hold {wanted}, row {row} has {found:?}"))
+        ReportError::Invalid(format!(
+            "{table}.{column} must hold {wanted}, row {row} has {found:?}"
+        ))
     }
 }

@@ -41,7 +41,9 @@ struct Array {
 /// All rows of a table; the GIL stays held, since a stream may be implemented in Python.
 pub fn import(table: &Bound<'_, PyAny>, argument: &str) -> PyResult<Vec<RecordBatch>> {
     let export = table.getattr("__arrow_c_stream__").map_err(|_| {
-        PyTypeError::new_err(format!("{argument} must have __arrow_c_stream__, as a DataFrame has"))
+        PyTypeError::new_err(format!(
+            "{argument} must have __arrow_c_stream__, as a DataFrame has"
+        ))
     })?;
     let capsule = export.call0()?.cast_into::<PyCapsule>()?;
     let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
@@ -49,7 +51,9 @@ pub fn import(table: &Bound<'_, PyAny>, argument: &str) -> PyResult<Vec<RecordBa
     // released, which the capsule's destructor accepts.
     let mut stream = unsafe { pointer.cast::<Stream>().replace(Stream::released()) };
     stream.read().map_err(|error| {
-        PyValueError::new_err(format!("{argument} is not a readable Arrow stream: {error}"))
+        PyValueError::new_err(format!(
+            "{argument} is not a readable Arrow stream: {error}"
+        ))
     })
 }
 
@@ -105,7 +109,9 @@ impl Stream {
                 (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
             }
         });
-        Err(ArrowError::CDataInterface(message.unwrap_or_else(|| format!("status {status}"))))
+        Err(ArrowError::CDataInterface(
+            message.unwrap_or_else(|| format!("status {status}")),
+        ))
     }
 }
 
@@ -128,7 +134,11 @@ unsafe fn drop_null_buffers(array: *mut Array, data_type: &DataType) {
         let Some(array) = array.as_mut() else { return };
         let child = |index: usize| {
             let exists = index < array.n_children as usize && !array.children.is_null();
-            if exists { *array.children.add(index) } else { std::ptr::null_mut() }
+            if exists {
+                *array.children.add(index)
+            } else {
+                std::ptr::null_mut()
+            }
         };
         match data_type {
             DataType::Null => array.n_buffers = 0,
@@ -137,7 +147,9 @@ unsafe fn drop_null_buffers(array: *mut Array, data_type: &DataType) {
                     drop_null_buffers(child(index), field.data_type());
                 }
             }
-            DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+            DataType::List(field)
+            | DataType::LargeList(field)
+            | DataType::FixedSizeList(field, _) => {
                 drop_null_buffers(child(0), field.data_type());
             }
             DataType::Dictionary(_, values) => drop_null_buffers(array.dictionary, values),

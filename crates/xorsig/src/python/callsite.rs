@@ -8,7 +8,16 @@ use pyo3::{PyTraverseError, intern};
 
 /// Calls ``callee`` and tells ``recorder`` before and after.
 ///
-/// A native frame: nothing shows in tracebacks or ``sys._getframe``.
+/// A native frame: nothing shows in tracebacks or ``sys._getframe``. Each call asks
+/// ``recorder.begin(index, callee, args, kwargs)`` for a token, with ``kwargs`` None if there are
+/// none. Without a token (None) nothing more is reported. Otherwise ``recorder.finish(token,
+/// result)`` or ``recorder.fail(token, error)`` follows; the callee's exception then passes on
+/// unchanged. An exception of the recorder reaches the caller.
+///
+/// Args:
+///     index: Number of the site.
+///     callee: What is called.
+///     recorder: Object with ``begin``, ``finish`` and ``fail``.
 #[pyclass(frozen, module = "xorsig")]
 pub struct CallSite {
     /// Number of the site in the plan.
@@ -26,7 +35,11 @@ pub struct CallSite {
 impl CallSite {
     #[new]
     fn new(index: u32, callee: Py<PyAny>, recorder: Py<PyAny>) -> Self {
-        Self { index, callee, recorder }
+        Self {
+            index,
+            callee,
+            recorder,
+        }
     }
 
     #[pyo3(signature = (*args, **kwargs))]
@@ -64,12 +77,18 @@ impl CallSite {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("CallSite({}, {})", self.index, self.callee.bind(py).repr()?))
+        Ok(format!(
+            "CallSite({}, {})",
+            self.index,
+            self.callee.bind(py).repr()?
+        ))
     }
 }
 
 /// The recorder's own failure, with the callee's exception as its context, as Python would.
 fn in_context(py: Python<'_>, failure: PyErr, raised: Bound<'_, PyBaseException>) -> PyErr {
-    let attached = failure.value(py).setattr(intern!(py, "__context__"), raised);
+    let attached = failure
+        .value(py)
+        .setattr(intern!(py, "__context__"), raised);
     attached.map_or_else(|error| error, |()| failure)
 }

@@ -12,7 +12,29 @@ use crate::capture::parse_capture_id;
 use crate::capture::records::{SpanRow, TensorRow, ValueRow};
 use crate::capture::writer::{self, Options, Stats, WriteError};
 
-/// Appends records of one rank; a native thread publishes them.
+/// Appends records of one rank; a native thread encodes and publishes them in batches.
+///
+/// Safe to share between threads. A batch is cut when it is full, or when a record arrives and
+/// the oldest one waiting is a second old. When ``queue_batches`` cut batches wait, the next
+/// record waits too (without the GIL): nothing is dropped. In a forked child every method does
+/// nothing and returns 0. Once publishing has failed, every method raises that error.
+///
+/// Args:
+///     directory: The rank's own directory; created if missing.
+///     staging: Where files are written before they are published; best on a local disk.
+///     capture_id: 32 hexadecimal digits.
+///     rank: Number of the rank.
+///     regions: Regions per fingerprint, 1 to 64; a signature has ``8 * regions`` bytes.
+///     max_batch_records: Records after which a batch is cut, 1 to 2**24.
+///     queue_batches: Cut batches that may wait, at least 1.
+///
+/// Raises:
+///     FileExistsError: The directory holds a batch of another writer.
+///     OSError: A directory cannot be created.
+///     ValueError: An argument is out of range.
+///
+/// Source:
+///     docs/formats/batch.md.
 #[pyclass(frozen, module = "xorsig")]
 pub struct CaptureWriter {
     writer: std::mem::ManuallyDrop<writer::CaptureWriter>,
@@ -58,7 +80,10 @@ impl CaptureWriter {
     #[pyo3(signature = (
         directory, staging, *, capture_id, rank, regions=4, max_batch_records=65536, queue_batches=4
     ))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python class")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments of the Python class"
+    )]
     fn new(
         py: Python<'_>,
         directory: PathBuf,
@@ -103,11 +128,27 @@ impl CaptureWriter {
         kind: &str,
         logical_nbytes: u64,
     ) -> PyResult<u32> {
-        let layout = LayoutText { dtype, shape, strides, device, kind, logical_nbytes };
+        let layout = LayoutText {
+            dtype,
+            shape,
+            strides,
+            device,
+            kind,
+            logical_nbytes,
+        };
         self.append(py, |batch| batch.layout(layout.clone()))
     }
 
     /// Records the begin of a call; the returned tick is the call's identity.
+    ///
+    /// Args:
+    ///     parent: Tick of the enclosing call, 0 for none.
+    ///     site: Site id of the plan.
+    ///     step: Step label.
+    ///     phase: 0 forward, 1 backward, 2 optimizer.
+    ///     thread: Number of the thread.
+    ///     flags: Call flags; those given to ``end`` are added.
+    ///     callee_name_id: Name of the callee.
     #[expect(clippy::too_many_arguments, reason = "fields of the record")]
     fn begin(
         &self,
@@ -120,11 +161,25 @@ impl CaptureWriter {
         flags: u32,
         callee_name_id: u32,
     ) -> PyResult<u64> {
-        let call = Begin { parent, site, step, phase, thread, flags, callee: callee_name_id };
+        let call = Begin {
+            parent,
+            site,
+            step,
+            phase,
+            thread,
+            flags,
+            callee: callee_name_id,
+        };
         self.append(py, |batch| batch.begin(call))
     }
 
     /// Records the end of a call.
+    ///
+    /// Args:
+    ///     call: Tick of an open call.
+    ///     status: 0 returned, 1 raised.
+    ///     flags: Call flags to add.
+    ///     error_name_id: Name of the error's type, or 0.
     fn end(
         &self,
         py: Python<'_>,
@@ -137,6 +192,22 @@ impl CaptureWriter {
     }
 
     /// Records a tensor at the boundary of a call.
+    ///
+    /// Args:
+    ///     call: Tick of the call, 0 for none.
+    ///     role: 0 input, 1 output, 2 effect before, 3 effect after, 4 gradient, 5 RNG before,
+    ///         6 RNG after.
+    ///     slot_name_id: Name of the slot.
+    ///     layout_id: What ``layout`` returned.
+    ///     signature: What ``fingerprint`` returned; None if the tensor could not be read.
+    ///     note_name_id: Name of the reason when there is no signature.
+    ///
+    /// Returns:
+    ///     The record's tick.
+    ///
+    /// Raises:
+    ///     ValueError: An id is unknown, ``role`` is out of range, or the signature's length is wrong.
+    ///     OSError: Publishing an earlier batch failed.
     #[pyo3(signature = (call, role, slot_name_id, layout_id, signature, note_name_id=0))]
     #[expect(clippy::too_many_arguments, reason = "fields of the record")]
     fn tensor(
@@ -170,11 +241,23 @@ impl CaptureWriter {
         slot_name_id: u32,
         value_name_id: u32,
     ) -> PyResult<u64> {
-        let row = ValueRow { tick: 0, call, role, slot: slot_name_id, value: value_name_id };
+        let row = ValueRow {
+            tick: 0,
+            call,
+            role,
+            slot: slot_name_id,
+            value: value_name_id,
+        };
         self.append(py, |batch| batch.value(row))
     }
 
     /// Records something that belongs to the run and not to a call.
+    ///
+    /// Args:
+    ///     kind: 0 step completed, 1 user mark, 2 session note, 3 data.
+    ///     step: Step label.
+    ///     name_id: Name.
+    ///     value_name_id: Name that holds the value's text.
     fn mark(
         &self,
         py: Python<'_>,
@@ -186,7 +269,10 @@ impl CaptureWriter {
         self.append(py, |batch| batch.mark(kind, step, name_id, value_name_id))
     }
 
-    /// Records a source expression seen by discovery.
+    /// Records a source expression seen by discovery; it has no tick.
+    ///
+    /// Counts of equal spans (file, function, position, operator) add up in the tables, flags join.
+    /// A part of the position that is unknown is -1.
     #[expect(clippy::too_many_arguments, reason = "fields of the record")]
     fn span(
         &self,
@@ -219,7 +305,8 @@ impl CaptureWriter {
         if self.is_abandoned() {
             return Ok(());
         }
-        py.detach(|| self.writer.flush()).map_err(|error| from_write(py, &error))
+        py.detach(|| self.writer.flush())
+            .map_err(|error| from_write(py, &error))
     }
 
     /// Counts of what was published and of waiting.
@@ -240,7 +327,9 @@ impl CaptureWriter {
         if self.is_abandoned() {
             return stats_dict(py, Stats::default());
         }
-        let stats = py.detach(|| self.writer.close()).map_err(|error| from_write(py, &error))?;
+        let stats = py
+            .detach(|| self.writer.close())
+            .map_err(|error| from_write(py, &error))?;
         stats_dict(py, stats)
     }
 }

@@ -29,14 +29,22 @@ fn os_error(action: &str, path: &Path, source: &io::Error) -> PyErr {
         io::ErrorKind::AlreadyExists => libc::EEXIST,
         _ => libc::EIO,
     });
-    PyOSError::new_err((number, format!("cannot {action} it: {source}"), path.as_os_str().to_owned()))
+    PyOSError::new_err((
+        number,
+        format!("cannot {action} it: {source}"),
+        path.as_os_str().to_owned(),
+    ))
 }
 
 /// The exception of a capture error.
 pub fn from_capture(py: Python<'_>, error: &CaptureError) -> PyErr {
     match error {
         CaptureError::Corrupt(error) => corrupt(py, error),
-        CaptureError::Io { action, path, source } => os_error(action, path, source),
+        CaptureError::Io {
+            action,
+            path,
+            source,
+        } => os_error(action, path, source),
         CaptureError::Invalid(message) => PyValueError::new_err(message.clone()),
     }
 }

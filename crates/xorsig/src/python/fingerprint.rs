@@ -5,9 +5,10 @@ use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::fingerprint::layout::{Layout, LayoutError};
 use crate::fingerprint::level::Level;
 use crate::fingerprint::regions::Regions;
-use crate::fingerprint::strided::{self, Layout};
+use crate::fingerprint::strided;
 use crate::fingerprint::{self as fingerprints, MAX_REGIONS};
 
 /// The GIL is released for inputs of at least this many bytes: below, hashing takes less time
@@ -23,7 +24,9 @@ impl Bytes {
         if buffer.is_c_contiguous() {
             Ok(Self(buffer))
         } else {
-            Err(PyBufferError::new_err("data is not C-contiguous; pass a contiguous copy of it"))
+            Err(PyBufferError::new_err(
+                "data is not C-contiguous; pass a contiguous copy of it",
+            ))
         }
     }
 
@@ -43,7 +46,11 @@ impl Bytes {
 }
 
 fn release<T: Send>(py: Python<'_>, nbytes: usize, hash: impl FnOnce() -> T + Send) -> T {
-    if nbytes >= RELEASE_BYTES { py.detach(hash) } else { hash() }
+    if nbytes >= RELEASE_BYTES {
+        py.detach(hash)
+    } else {
+        hash()
+    }
 }
 
 fn regions_error() -> PyErr {
@@ -51,12 +58,40 @@ fn regions_error() -> PyErr {
 }
 
 /// XOR of all little-endian u32 words of ``data``.
+///
+/// Args:
+///     data: Anything with a C-contiguous buffer, taken as bytes; a last, partial word is padded
+///         with zero bytes. Nothing may write to it during the call: the GIL is released from
+///         256 KiB on.
+///
+/// Returns:
+///     An unsigned 32-bit integer; 0 for no bytes.
+///
+/// Raises:
+///     BufferError: The buffer is not C-contiguous.
+///
+/// Source:
+///     Fingerprint specification F6; vectors in crates/xorsig/vectors.
 #[pyfunction]
 pub fn xor(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u32> {
     Ok(Bytes::new(data)?.with(py, fingerprints::xor))
 }
 
-/// XOR of the words of each region of ``data``.
+/// XOR of the words of each region of ``data``: scheme ``flat-u32-le-v1``.
+///
+/// Args:
+///     data: As for ``xor``.
+///     regions: Number of contiguous regions, 1 to 64.
+///
+/// Returns:
+///     One unsigned 32-bit integer per region; 0 for an empty region.
+///
+/// Raises:
+///     BufferError: The buffer is not C-contiguous.
+///     ValueError: ``regions`` is out of range.
+///
+/// Source:
+///     Fingerprint specification F2-F4.
 #[pyfunction]
 #[pyo3(signature = (data, regions=4))]
 pub fn region_xor<'py>(
@@ -68,7 +103,23 @@ pub fn region_xor<'py>(
     pyo3::types::PyTuple::new(py, values.ok_or_else(regions_error)?)
 }
 
-/// XOR of the mixed words of each region of ``data``.
+/// XOR of the mixed words of each region of ``data``: scheme ``flat-u32-mix-v1``.
+///
+/// It sees what plain XOR cannot: swapped words, changes that come in pairs, constant tensors.
+///
+/// Args:
+///     data: As for ``xor``.
+///     regions: Number of contiguous regions, 1 to 64.
+///
+/// Returns:
+///     One unsigned 32-bit integer per region; 0 for an empty region.
+///
+/// Raises:
+///     BufferError: The buffer is not C-contiguous.
+///     ValueError: ``regions`` is out of range.
+///
+/// Source:
+///     Fingerprint specification F13; the mixer is defined in docs/formats/fingerprint.md.
 #[pyfunction]
 #[pyo3(signature = (data, regions=4))]
 pub fn region_mix<'py>(
@@ -81,14 +132,44 @@ pub fn region_mix<'py>(
 }
 
 /// Half-open byte range of each region of a tensor of ``nbytes`` bytes.
+///
+/// Args:
+///     nbytes: Logical size of the tensor, bytes.
+///     regions: Number of regions, 1 to 64.
+///
+/// Returns:
+///     ``(begin, end)`` per region, cut at ``nbytes``; an empty region is ``(x, x)``.
+///
+/// Raises:
+///     ValueError: ``regions`` is out of range.
+///
+/// Source:
+///     Fingerprint specification F3, F7.
 #[pyfunction]
 #[pyo3(signature = (nbytes, regions=4))]
 pub fn byte_ranges(nbytes: u64, regions: usize) -> PyResult<Vec<(u64, u64)>> {
     let split = Regions::new(nbytes, regions).ok_or_else(regions_error)?;
-    Ok((0..regions).map(|region| split.byte_range(region)).map(|r| (r.start, r.end)).collect())
+    Ok((0..regions)
+        .map(|region| split.byte_range(region))
+        .map(|r| (r.start, r.end))
+        .collect())
 }
 
 /// XOR of each of ``rows`` equal parts of ``data``, each padded on its own.
+///
+/// Args:
+///     data: As for ``xor``.
+///     rows: Number of rows; must divide the number of bytes.
+///
+/// Returns:
+///     One unsigned 32-bit integer per row.
+///
+/// Raises:
+///     BufferError: The buffer is not C-contiguous.
+///     ValueError: The bytes do not split into ``rows`` equal rows.
+///
+/// Source:
+///     Fingerprint specification F6.
 #[pyfunction]
 pub fn row_xor(py: Python<'_>, data: &Bound<'_, PyAny>, rows: usize) -> PyResult<Vec<u32>> {
     let bytes = Bytes::new(data)?;
@@ -103,14 +184,42 @@ pub fn row_xor(py: Python<'_>, data: &Bound<'_, PyAny>, rows: usize) -> PyResult
     let row_bytes = length / rows;
     if row_bytes == 0 {
         let mut values = Vec::new();
-        values.try_reserve_exact(rows).map_err(|_| PyValueError::new_err("rows is too large"))?;
+        values
+            .try_reserve_exact(rows)
+            .map_err(|_| PyValueError::new_err("rows is too large"))?;
         values.resize(rows, 0);
         return Ok(values);
     }
-    Ok(bytes.with(py, |bytes| bytes.chunks_exact(row_bytes).map(fingerprints::xor).collect()))
+    Ok(bytes.with(py, |bytes| {
+        bytes
+            .chunks_exact(row_bytes)
+            .map(fingerprints::xor)
+            .collect()
+    }))
 }
 
 /// Both values of each region of the tensor in memory at ``address``.
+///
+/// Elements are taken in logical row-major order, whatever the strides, without a copy of the
+/// whole tensor. The description is trusted: a wrong one reads memory that is not the tensor's.
+/// Nothing may write to the tensor during the call; the GIL is released from 256 KiB on.
+///
+/// Args:
+///     address: Address of the first element; ignored if there are no elements.
+///     shape: Lengths of the dimensions.
+///     strides: Distances of the dimensions in elements; may be 0 or negative.
+///     itemsize: Size of an element, 1 to 1024 bytes.
+///     regions: Number of regions, 1 to 64.
+///
+/// Returns:
+///     ``8 * regions`` bytes: the XOR values, then the mix values, as little-endian u32.
+///
+/// Raises:
+///     ValueError: The description is contradictory or too large for memory, ``address`` is 0
+///         although there are elements, or ``regions`` is out of range.
+///
+/// Source:
+///     Fingerprint specification F1-F4, F8, F13.
 #[pyfunction]
 #[pyo3(signature = (address, shape, strides, itemsize, regions=4))]
 pub fn fingerprint<'py>(
@@ -121,7 +230,7 @@ pub fn fingerprint<'py>(
     itemsize: usize,
     regions: usize,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let invalid = |error: strided::LayoutError| PyValueError::new_err(error.to_string());
+    let invalid = |error: LayoutError| PyValueError::new_err(error.to_string());
     let layout = Layout::new(&shape, &strides, itemsize).map_err(invalid)?;
     let value = release(py, layout.nbytes(), || {
         let pointer = std::ptr::with_exposed_provenance(address);

@@ -22,6 +22,25 @@ fn summary_dict<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound<'py, 
 }
 
 /// Decodes every batch of a rank's directory and raises on the first that is wrong.
+///
+/// Args:
+///     directory: The rank's own directory.
+///     capture_id: 32 hexadecimal digits.
+///     rank: Rank that the batches must name.
+///     expected_batches: Number of batches according to the rank's receipt.
+///     expected_records: Number of records according to the rank's receipt.
+///
+/// Returns:
+///     ``batches``, ``records``, ``bytes``, ``last_tick``, ``created_unix_ns``, ``regions``.
+///
+/// Raises:
+///     CorruptBatchError: A batch is damaged, missing, repeated, or of another capture, rank or
+///         writer; or the counts are not the expected ones.
+///     OSError: The directory or a file cannot be read.
+///     ValueError: ``capture_id`` is malformed.
+///
+/// Source:
+///     Protocol specification B6; docs/formats/batch.md.
 #[pyfunction]
 #[pyo3(signature = (directory, capture_id, rank, expected_batches=None, expected_records=None))]
 pub fn verify_capture<'py>(
@@ -33,19 +52,51 @@ pub fn verify_capture<'py>(
     expected_records: Option<u64>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let id = parse_capture_id(capture_id).map_err(|error| from_capture(py, &error))?;
-    let expected = Expected { batches: expected_batches, records: expected_records };
+    let expected = Expected {
+        batches: expected_batches,
+        records: expected_records,
+    };
     let verify = || CaptureReader::open(&directory, id, rank, expected)?.finish();
-    let summary = py.detach(verify).map_err(|error| from_capture(py, &error))?;
+    let summary = py
+        .detach(verify)
+        .map_err(|error| from_capture(py, &error))?;
     summary_dict(py, &summary)
 }
 
 /// Writes the tables of a rank's directory as Parquet files into ``output``.
+///
+/// Everything that ``verify_capture`` checks is checked. Tables appear under their names only
+/// when all are complete; those of an earlier run are replaced.
+///
+/// Args:
+///     directory: The rank's own directory.
+///     output: Directory of the tables; created if missing.
+///     capture_id: 32 hexadecimal digits.
+///     rank: Rank that the batches must name.
+///     partial: Keep the complete batches before the first wrong one instead of raising.
+///     expected_batches: Number of batches according to the rank's receipt.
+///     expected_records: Number of records according to the rank's receipt.
+///
+/// Returns:
+///     What ``verify_capture`` returns for the batches that went into the tables, and
+///     ``complete`` (bool) and ``reason`` (text, or None if complete).
+///
+/// Raises:
+///     CorruptBatchError: As ``verify_capture``, unless ``partial``.
+///     OSError: A file cannot be read or written.
+///     ValueError: ``capture_id`` is malformed.
+///
+/// Source:
+///     Protocol specification B13; docs/formats/tables.md.
 #[pyfunction]
 #[pyo3(signature = (
     directory, output, *, capture_id, rank, partial=false,
     expected_batches=None, expected_records=None
 ))]
-#[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python function")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of the Python function"
+)]
 pub fn materialize<'py>(
     py: Python<'py>,
     directory: PathBuf,
@@ -57,26 +108,63 @@ pub fn materialize<'py>(
     expected_records: Option<u64>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let id = parse_capture_id(capture_id).map_err(|error| from_capture(py, &error))?;
-    let expected = Expected { batches: expected_batches, records: expected_records };
+    let expected = Expected {
+        batches: expected_batches,
+        records: expected_records,
+    };
     let run = || {
         let reader = CaptureReader::open(&directory, id, rank, expected)?;
         tables::materialize(reader, &output, partial)
     };
-    let outcome = py.detach(run).map_err(|error| from_materialize(py, &error))?;
+    let outcome = py
+        .detach(run)
+        .map_err(|error| from_materialize(py, &error))?;
     let dict = summary_dict(py, &outcome.summary)?;
     dict.set_item("complete", outcome.incomplete.is_none())?;
-    dict.set_item("reason", outcome.incomplete.map(|corrupt| corrupt.to_string()))?;
+    dict.set_item(
+        "reason",
+        outcome.incomplete.map(|corrupt| corrupt.to_string()),
+    )?;
     Ok(dict)
 }
 
 /// Writes ``text`` as a receipt that no later one replaces.
+///
+/// The file is durable when the call returns. Missing parent directories are created.
+///
+/// Args:
+///     path: Path of the receipt.
+///     text: Any text of at most 16 MiB.
+///
+/// Raises:
+///     FileExistsError: The path is taken.
+///     OSError: The file cannot be written.
+///     ValueError: The text is too long.
+///
+/// Source:
+///     Protocol specification B5; docs/formats/receipt.md.
 #[pyfunction]
 pub fn write_receipt(py: Python<'_>, path: PathBuf, text: &str) -> PyResult<()> {
-    py.detach(|| receipt::write(&path, text)).map_err(|error| from_capture(py, &error))
+    py.detach(|| receipt::write(&path, text))
+        .map_err(|error| from_capture(py, &error))
 }
 
 /// Reads the text of a receipt, checksum verified.
+///
+/// Args:
+///     path: Path of the receipt.
+///
+/// Returns:
+///     The text.
+///
+/// Raises:
+///     CorruptBatchError: A byte is not what was written; ``sequence`` is None.
+///     OSError: The file cannot be read.
+///
+/// Source:
+///     docs/formats/receipt.md.
 #[pyfunction]
 pub fn read_receipt(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    py.detach(|| receipt::read(&path)).map_err(|error| from_capture(py, &error))
+    py.detach(|| receipt::read(&path))
+        .map_err(|error| from_capture(py, &error))
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 import xorsig
 
 CAPTURE_ID = "0123456789abcdef0123456789abcdef"
@@ -34,7 +35,7 @@ class Capture:
         return self.root / "tables" / "rank-0"
 
     def writer(self, **options: Any) -> xorsig.CaptureWriter:
-        identity = {"capture_id": CAPTURE_ID, "rank": 0} | options
+        identity: dict[str, Any] = {"capture_id": CAPTURE_ID, "rank": 0} | options
         return xorsig.CaptureWriter(self.directory, self.staging, **identity)
 
     def batch(self, sequence: int) -> Path:
@@ -44,7 +45,7 @@ class Capture:
         return xorsig.verify_capture(self.directory, CAPTURE_ID, 0, **expected)
 
     def materialize(self, **options: Any) -> dict[str, Any]:
-        identity = {"capture_id": CAPTURE_ID, "rank": 0} | options
+        identity: dict[str, Any] = {"capture_id": CAPTURE_ID, "rank": 0} | options
         return xorsig.materialize(self.directory, self.tables, **identity)
 
 

@@ -9,6 +9,7 @@ import weakref
 from typing import Any
 
 import pytest
+
 import xorsig
 
 

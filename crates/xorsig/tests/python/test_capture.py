@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+
 import xorsig
 
 Write = Callable[[xorsig.CaptureWriter, int], None]
@@ -236,9 +237,7 @@ def test_staging_on_another_file_system_is_copied(
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no second file system at /dev/shm")
     staging = other / f"xorsig-test-{os.getpid()}"
-    writer = xorsig.CaptureWriter(
-        capture.directory, staging, capture_id=capture.capture_id, rank=0
-    )
+    writer = xorsig.CaptureWriter(capture.directory, staging, capture_id=capture.capture_id, rank=0)
     write_calls(writer, 3)
     writer.close()
     assert list(staging.iterdir()) == []

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+
 import xorsig
 
 Write = Callable[[xorsig.CaptureWriter, int], None]
@@ -29,14 +30,14 @@ def damage(capture: Any, **expected: int) -> xorsig.CorruptBatchError:
     return caught.value
 
 
-def test_every_flipped_bit_of_a_batch_is_found(capture: Any) -> None:
-    """A batch of one record; the Rust tests do the same to one with every kind of record."""
+def test_flipped_bits_of_a_batch_are_found(capture: Any) -> None:
+    """Every 13th bit; the Rust tests flip every bit of a fuller one."""
     writer = capture.writer()
     writer.mark(0, 0, 0, 0)
     writer.close()
     path = capture.batch(0)
     content = path.read_bytes()
-    for bit in range(8 * len(content)):
+    for bit in range(0, 8 * len(content), 13):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xorsig
 from hypothesis import given
 from hypothesis import strategies as st
+
+import xorsig
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "fingerprint.json"
 MASK = 0xFFFFFFFF

@@ -7,8 +7,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-import xorsig
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
+import xorsig
 
 SLICE = {"id": 1, "track": "baseline", "ts_ns": 0, "dur_ns": 10, "name": "mm"}
 SLOT = {
@@ -16,13 +17,13 @@ SLOT = {
     "device": "cpu", "xor_sig": [1, 2], "mix_sig": [3, 4], "regions": 2, "logical_nbytes": 7,
     "relation": "different", "note": None,
 }  # fmt: skip
-SLOT_SCHEMA = {
+SLOT_SCHEMA: Any = {
     "slice": pl.UInt64, "slot": pl.String, "role": pl.String, "dtype": pl.String,
     "shape": pl.List(pl.Int64), "device": pl.String, "xor_sig": pl.List(pl.UInt32),
     "mix_sig": pl.List(pl.UInt32), "regions": pl.UInt32, "logical_nbytes": pl.UInt64,
     "relation": pl.String, "note": pl.String,
 }  # fmt: skip
-FLOW_SCHEMA = {"id": pl.UInt64, "from": pl.UInt64, "to": pl.UInt64}
+FLOW_SCHEMA: Any = {"id": pl.UInt64, "from": pl.UInt64, "to": pl.UInt64}
 
 
 def write(
@@ -97,7 +98,13 @@ class Decoded:
 @pytest.mark.requirement("F7")
 def test_tensors_are_annotations_with_their_layout(tmp_path: Path) -> None:
     path = tmp_path / "report.perfetto-trace"
-    unread = SLOT | {"slot": "out", "xor_sig": None, "mix_sig": None, "note": "no data", "shape": []}
+    unread = SLOT | {
+        "slot": "out",
+        "xor_sig": None,
+        "mix_sig": None,
+        "note": "no data",
+        "shape": [],
+    }
     written = write(path, [SLICE], [SLOT, unread])
     assert written == {"events": 1, "bytes": path.stat().st_size}
     layout = {"regions": 2, "logical_nbytes": 7, "byte_ranges": [[0, 4], [4, 7]]}
@@ -172,7 +179,15 @@ def test_tracks_keep_their_order_and_are_not_merged(tmp_path: Path) -> None:
 
 
 def test_slices_nest_whatever_their_order_in_the_table(tmp_path: Path) -> None:
-    rows = [(5, 0, 100), (1, 10, 20), (2, 30, 0), (3, 30, 70), (4, 40, 60), (6, 100, 5), (7, 0, 100)]
+    rows = [
+        (5, 0, 100),
+        (1, 10, 20),
+        (2, 30, 0),
+        (3, 30, 70),
+        (4, 40, 60),
+        (6, 100, 5),
+        (7, 0, 100),
+    ]
     slices = [
         SLICE | {"id": i, "name": str(i), "ts_ns": begin, "dur_ns": length}
         for i, begin, length in rows

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 import xorsig
 
 Write = Callable[[xorsig.CaptureWriter, int], None]
@@ -115,7 +116,9 @@ def test_writer_thread_leaves_signals_to_the_process(capture: Any) -> None:
     masks = {}
     for task in tasks.iterdir():
         fields = dict(
-            line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line
+            line.split(":\t", 1)
+            for line in (task / "status").read_text().splitlines()
+            if ":\t" in line
         )
         masks[fields["Name"]] = int(fields["SigBlk"], 16)
     assert masks["xorsig-writer"] >> (signal.SIGINT - 1) & 1

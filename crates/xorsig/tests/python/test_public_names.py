@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 import xorsig
 
 NAMES = [
@@ -51,3 +52,10 @@ def test_versions_and_schemes() -> None:
 def test_every_export_says_what_it_does() -> None:
     undocumented = [name for name in NAMES if not getattr(xorsig, name).__doc__]
     assert undocumented == []
+
+
+def test_readme_snippet_runs() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    snippets = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert len(snippets) == 1
+    exec(compile(snippets[0], "README.md", "exec"), {})

@@ -284,6 +284,31 @@ def test_signal_ends_the_running_step_and_everything_is_put_back(
     assert json.loads(step.read_text())["error"]["type"] == "interrupted"
 
 
+def sockets(pid: int) -> list[str]:
+    """Open sockets of a process and, at every depth, of its children."""
+    folder = Path(f"/proc/{pid}")
+    links = [os.readlink(entry) for entry in (folder / "fd").iterdir()]
+    children = (folder / "task" / str(pid) / "children").read_text().split()
+    own = [link for link in links if link.startswith("socket:")]
+    return own + [link for child in children for link in sockets(int(child))]
+
+
+@pytest.mark.requirement("A8")
+def test_nothing_listens_on_a_socket_and_the_first_step_can_be_interrupted(pair: Pair) -> None:
+    pair.make()
+    ready = pair.folder / "ready"
+    process = pair.start(pair.command({"ready": str(ready)}, "--output", "out"))
+    wait_for_file(ready)
+
+    found = sockets(process.pid)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=300)
+
+    assert found == []
+    assert (process.returncode, out) == (3, "")
+    assert "interrupted: SIGTERM during baseline-discover" in err
+
+
 def test_killed_step_is_reported_with_the_way_to_recover(pair: Pair) -> None:
     pair.make()
     ready = pair.folder / "ready"

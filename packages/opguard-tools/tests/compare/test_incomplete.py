@@ -93,16 +93,19 @@ def test_a_difference_in_the_common_prefix_is_found() -> None:
     assert relations(found) == {"different": 1, "incomplete": 1}
 
 
-def test_a_gradient_past_the_end_of_the_other_side_is_no_difference() -> None:
-    baseline, candidate = Recording(), Recording()
-    for run in (baseline, candidate):
-        call = run.call("forward", outputs={"out": "y"})
-        if run is candidate:
+@pytest.mark.parametrize("short", ["left", "right"])
+def test_a_gradient_past_the_end_of_the_other_side_is_no_difference(short: str) -> None:
+    sides = Recording(), Recording()
+    for run, out in zip(sides, ("y", "z"), strict=True):
+        call = run.call("forward", outputs={"out": out})
+        if run is sides[short == "left"]:
             run.gradient(call, "grad.out", "g")
 
-    found = compare(baseline, candidate, left=True)
+    cut = compare(*sides, left=short == "left", right=short == "right")
+    whole = compare(*sides)
 
-    assert (found.first, found.ranks[0].events) == (None, [])
+    assert [event.kind.name for event in cut.ranks[0].events] == ["OUTPUT"]
+    assert [event.kind.name for event in whole.ranks[0].events] == ["OUTPUT", "GRADIENT_MISSING"]
 
 
 def test_reasons_are_kept_per_side() -> None:

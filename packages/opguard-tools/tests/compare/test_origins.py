@@ -138,6 +138,19 @@ def test_first_differing_input_names_the_innermost_consumer_and_the_last_equal_p
     assert "last equal producer: train.py:1 `init(...)`" in why(found)
 
 
+def test_inner_consumers_count_only_until_something_is_produced_differently() -> None:
+    sides = Recording(), Recording()
+    for run, mark in zip(sides, "yz", strict=True):
+        with run.nest("model", inputs={"param.w": "w" + mark}, outputs={"out": mark}):
+            run.call("noise", outputs={"out": "n" + mark})
+            run.call("linear", inputs={"arg[0]": "n" + mark}, outputs={"out": mark})
+
+    assert summary(compare(*sides)) == [
+        ("unexplained_input", "model", "model", ["param.w"]),
+        ("outputs_differ", "noise", "noise", ["out"]),
+    ]
+
+
 def test_unpaired_call_that_produced_the_differing_input_is_the_origin() -> None:
     baseline, candidate = Recording(), Recording()
     baseline.call("permute", inputs={"self": "x"}, outputs={"out": "xp"})
@@ -294,6 +307,16 @@ def test_unpaired_call_that_moved_the_generator_is_the_origin() -> None:
     assert summary(found) == [("unpaired", None, "warmup", ["rng.torch"])]
 
 
+def test_of_several_unpaired_calls_that_moved_the_generator_the_nearest_is_named() -> None:
+    baseline, candidate = Recording(), Recording()
+    candidate.call("warmup", rng={"rng.torch": ("s0", "s1")})
+    candidate.call("noise", rng={"rng.torch": ("s1", "s2")})
+    for run, state, out in ((baseline, "s0", "y"), (candidate, "s2", "z")):
+        run.call("dropout", outputs={"out": out}, rng={"rng.torch": (state, state + "+")})
+
+    assert summary(compare(baseline, candidate)) == [("unpaired", None, "noise", ["rng.torch"])]
+
+
 def test_generator_that_no_recorded_call_moved_apart_is_an_unexplained_input() -> None:
     sides = Recording(), Recording()
     for run, state, out in zip(sides, ("s0", "s1"), ("y", "z"), strict=True):
@@ -334,6 +357,16 @@ def test_parameter_gradient_that_differs_first_belongs_to_backward_and_names_the
     assert "used last in the forward by train.py:2 `linear(...)`" in why(found)
 
 
+def test_consumer_of_a_parameter_in_another_step_is_not_named() -> None:
+    sides = Recording(), Recording()
+    for run, gradient in zip(sides, ("g", "h"), strict=True):
+        run.call("linear", inputs={"param.weight": "w"}, outputs={"out": "l"})
+        run.step = 1
+        run.call("backward", inputs={"self": "l"}, after={"grad.param.weight": gradient})
+
+    assert why(compare(*sides)) == "inputs equal, outputs differ"
+
+
 def test_gradient_of_an_output_that_differs_first_belongs_to_the_consumer_of_the_output() -> None:
     sides = Recording(), Recording()
     for run, gradient in zip(sides, ("g", "h"), strict=True):
@@ -354,6 +387,18 @@ def test_gradient_without_agreeing_consumer_is_unexplained() -> None:
     for run, gradient in zip(sides, ("g", "h"), strict=True):
         call = run.call("embed", outputs={"out": "e"})
         run.gradient(call, "grad.out", gradient)
+
+    assert summary(compare(*sides)) == [("unexplained_input", "embed", "embed", ["grad.out"])]
+
+
+def test_consumer_whose_own_gradient_differs_is_not_blamed() -> None:
+    sides = Recording(), Recording()
+    for run, mark in zip(sides, "gh", strict=True):
+        produced = run.call("embed", outputs={"out": "e"})
+        with run.nest("block", inputs={"arg[0]": "e"}, outputs={"out": "b"}):
+            consumed = run.call("norm", inputs={"arg[0]": "e"}, outputs={"out": "n"})
+        run.gradient(produced, "grad.out", mark + "e")
+        run.gradient(consumed, "grad.out", mark + "n")
 
     assert summary(compare(*sides)) == [("unexplained_input", "embed", "embed", ["grad.out"])]
 

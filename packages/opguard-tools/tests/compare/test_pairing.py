@@ -74,13 +74,14 @@ def test_a_call_repeated_less_often_pairs_from_the_start() -> None:
 def test_phases_are_aligned_apart() -> None:
     baseline, candidate = Recording(), Recording()
     for run, order in ((baseline, (0, 1, 0, 1)), (candidate, (0, 0, 1, 1))):
-        for number, phase in enumerate(order):
-            run.call("op", outputs={"out": f"{phase}"}, phase=phase, flags=number * 0)
+        for phase in order:
+            run.call("op", outputs={"out": f"{phase}"}, phase=phase)
 
     found = compare(baseline, candidate)
 
     assert len(found.pairs) == 4
     assert {v.pair.baseline.phase for v in found.pairs} == {0, BACKWARD}
+    assert all(v.pair.baseline.phase == v.pair.candidate.phase for v in found.pairs)
     assert {verdict.relation.value for verdict in found.pairs} == {"equal"}
 
 
@@ -107,6 +108,7 @@ def test_step_labels_decide_between_equally_good_alignments() -> None:
             run.step = step
             for number in range(count):
                 run.call("micro", outputs={"out": f"{step}.{number}"})
+        run.call("left" if run is baseline else "right")
 
     found = compare(baseline, candidate)
 
@@ -125,6 +127,7 @@ def test_calls_of_another_thread_are_aligned_apart_whatever_its_number() -> None
     found = compare(baseline, candidate)
 
     assert len(found.pairs) == 4
+    assert all(v.pair.baseline.thread == v.pair.candidate.thread for v in found.pairs)
     assert {verdict.relation.value for verdict in found.pairs} == {"equal"}
 
 
@@ -192,6 +195,35 @@ def test_a_call_moved_within_a_step_is_paired_by_its_values() -> None:
 
     assert (len(found.pairs), unpaired(found)) == (2, [])
     assert sorted(verdict.source.value for verdict in found.pairs) == ["exact", "inferred"]
+
+
+def test_each_moved_call_is_paired_once() -> None:
+    baseline, candidate = Recording(), Recording()
+    baseline.call("init", outputs={"out": "i"})
+    baseline.call("init", outputs={"out": "i"})
+    for run in (baseline, candidate):
+        run.call("load", outputs={"out": "l"})
+        run.call("warm", outputs={"out": "w"})
+    candidate.call("init", outputs={"out": "i"})
+
+    found = compare(baseline, candidate)
+
+    assert (len(found.pairs), unpaired(found)) == (3, [("baseline", "init")])
+
+
+def test_a_moved_call_that_gives_nothing_stays_unpaired() -> None:
+    baseline, candidate = Recording(), Recording()
+    for run, order in (
+        (baseline, ("print", "load", "warm")),
+        (candidate, ("load", "warm", "print")),
+    ):
+        for name in order:
+            run.call(name, outputs={} if name == "print" else {"out": name})
+
+    assert sorted(unpaired(compare(baseline, candidate))) == [
+        ("baseline", "print"),
+        ("candidate", "print"),
+    ]
 
 
 def test_a_moved_call_that_gives_another_value_stays_unpaired() -> None:

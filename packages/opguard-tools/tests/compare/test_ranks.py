@@ -88,6 +88,27 @@ def test_first_is_the_earliest_step_over_ranks() -> None:
     assert (found.first[0], found.first[1].step) == (1, 1)
 
 
+def test_an_earlier_step_comes_first_even_after_more_calls() -> None:
+    sites: dict[str, int] = {}
+
+    def rank(first_difference: int, mark: str, *, chatty: bool) -> Recording:
+        run = Recording(sites=sites)
+        for step in range(3):
+            run.step = step
+            for number in range(9 if chatty else 0):
+                run.call("log", outputs={"out": f"l{number}"})
+            run.call("forward", outputs={"out": mark if step == first_difference else f"{step}"})
+        return run
+
+    found = compare(
+        [rank(2, "a", chatty=False), rank(1, "b", chatty=True)],
+        [rank(2, "c", chatty=False), rank(1, "d", chatty=True)],
+    )
+
+    assert found.first is not None
+    assert (found.first[0], found.first[1].step) == (1, 1)
+
+
 def test_equal_positions_go_to_the_lower_rank() -> None:
     sites: dict[str, int] = {}
     baseline = [run_rank(sites, "a", "s"), run_rank(sites, "a", "s")]

@@ -175,6 +175,14 @@ def test_real_change_is_never_shared(baseline: str, candidate: str) -> None:
     assert blocks({MODULE: inside(baseline)}, {MODULE: inside(candidate)}) != set()
 
 
+def test_name_that_became_local_or_global_is_the_same_in_other_statements() -> None:
+    sides = one(
+        "import torch\ndef f(x):\n  return torch.relu(x)\n",
+        "import torch\ndef f(x):\n  import torch\n  return torch.relu(x)\n",
+    )
+    assert blocks(*sides) == {((), ("import torch",))}
+
+
 def test_renamed_global_is_followed_into_functions() -> None:
     sides = one(
         "SCALE = 3\ndef f(x):\n  global SCALE\n  SCALE = x\n  return x * SCALE\n",

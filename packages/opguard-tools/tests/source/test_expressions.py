@@ -39,13 +39,17 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 def test_qualified_names_are_those_of_the_code_that_calls() -> None:
     index = ParsedSource.of(SOURCE.encode()).index
-    ours = {found.span: found.qualname for found in index.expressions if found.kind == "call"}
-    theirs = {}
+    ours: dict[tuple[int | None, ...], str] = {
+        found.span: found.qualname for found in index.expressions if found.kind == "call"
+    }
+    theirs: dict[tuple[int | None, ...], set[str]] = {}
     for code in codes(compile(SOURCE, "m.py", "exec")):
         for position in code.co_positions():
             if position in ours:
                 theirs.setdefault(position, set()).add(code.co_qualname)
-    assert {span: {name} for span, name in ours.items()} == theirs
+    assert theirs.keys() == ours.keys()
+    # From 3.13 on a generator's frame shows the iterable too, which the frame around evaluates.
+    assert {span for span, name in ours.items() if name not in theirs[span]} == set()
 
 
 def test_ordinals_count_everything_in_source_order_whether_wrappable_or_not() -> None:

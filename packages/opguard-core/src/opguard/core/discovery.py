@@ -70,7 +70,8 @@ class Discovery:
         self._pid = os.getpid()
         self._thread = threading.get_ident()
         self._files: dict[str, str | None] = {}
-        self._positions: dict[tuple[CodeType, int], _Position | None] = {}
+        self._positions: dict[tuple[int, int], _Position | None] = {}
+        self._codes: dict[int, CodeType] = {}
         self._pending: dict[tuple[_Position, str, int], list[Any]] = {}
         self._emitted = time.monotonic()
         self._mode: TorchDispatchMode | None = None
@@ -132,10 +133,12 @@ class Discovery:
         opaque = 0
         while frame is not None:
             code = frame.f_code
-            key = (code, frame.f_lasti)
+            # By identity: code objects of different files compare equal when their code is.
+            key = (id(code), frame.f_lasti)
             try:
                 position = self._positions[key]
             except KeyError:
+                self._codes[id(code)] = code
                 position = self._positions[key] = self._position(code, frame.f_lasti)
             if position is not None:
                 flags = phase | opaque | (INNERMOST if innermost else 0)

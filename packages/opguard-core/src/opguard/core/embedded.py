@@ -10,6 +10,9 @@ from typing import Any
 
 from opguard.core.environment import Rank
 
+IDENTITY_NAME = "capture.json"
+"""Names the capture and its ranks for ``opguard-tools diff --captures``."""
+
 
 class EmbeddedPlan:
     """Collects the callsites of one process and writes them as a plan.
@@ -58,7 +61,7 @@ class EmbeddedPlan:
         return index
 
     def write(self, output: Path, capture_id: str, rank: Rank) -> None:
-        """Write the plan, the source and a result that names them, if this is the first rank."""
+        """Write the plan, the source and what identifies the capture, on the first rank only."""
         if rank.rank != 0:
             return
         files = []
@@ -83,6 +86,8 @@ class EmbeddedPlan:
             "excluded": [],
         }
         output.mkdir(parents=True, exist_ok=True)
+        identity = {"capture_id": capture_id, "ranks": list(range(rank.world_size))}
+        (output / IDENTITY_NAME).write_text(json.dumps(identity) + "\n", encoding="utf-8")
         (output / "plan.json").write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
 
     def _relative(self, file: str) -> str:

@@ -29,7 +29,7 @@ from opguard.tools.compare.ranks import (
 )
 from opguard.tools.compare.records import Call, RankRecords, Side
 from opguard.tools.compare.relations import Relation
-from opguard.tools.compare.rewrites import contradicted_guesses, immaterial_guesses, withdraw
+from opguard.tools.compare.rewrites import immaterial_guesses, mixed_up_pairs, withdraw
 from opguard.tools.compare.slots import NO_DIFFERENCE, PairDifference, compare_pair
 from opguard.tools.compare.state import RankState
 from opguard.tools.compare.verdicts import PairVerdict, SlotRelations, judge_pair
@@ -223,8 +223,8 @@ def _find_differences(
 ) -> _Found:
     """Pair the calls and collect their differences.
 
-    Guessed pairs that the values contradict are withdrawn. Those that came to nothing are
-    withdrawn as well if no other value differs in the whole run, and only then.
+    Pairs that the values show to be mixed up are withdrawn. Guessed ones that came to nothing
+    are withdrawn as well if no other value differs in the whole run, and only then.
     """
     baseline, candidate = records[Side.BASELINE], records[Side.CANDIDATE]
     values = StepValues(baseline, candidate)
@@ -243,7 +243,7 @@ def _find_differences(
 
     pairing = pair_calls(baseline, candidate, keys)
     differences = _differences(pairing.pairs, fingerprints)
-    pairing = withdraw(pairing, contradicted_guesses(pairing, differences, values, fingerprints))
+    pairing = withdraw(pairing, mixed_up_pairs(pairing, differences, values, fingerprints))
     found = collect(pairing, differences)
     immaterial = immaterial_guesses(pairing, found.differences, values, fingerprints)
     if not found.harmless and immaterial:

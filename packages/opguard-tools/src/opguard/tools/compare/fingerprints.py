@@ -194,15 +194,14 @@ class FingerprintTable:
         return self._layouts[identity] != _VALUE_LAYOUT
 
     def same_layout(self, left: int, right: int) -> bool:
-        """Whether dtype, shape, logical size and regions agree (values: both are values)."""
+        """Whether dtype, shape and what was read (size and regions, or why not) agree."""
         return self._layouts[left] == self._layouts[right]
 
     def relation(self, left: int, right: int) -> Relation:
         """Relation of two ids, without looking at the details that ``relate`` explains."""
         if left == right:
             return Relation.EQUAL
-        tensors = self.is_tensor(left) and self.is_tensor(right)
-        if not tensors or (self.is_signed(left) and self.same_layout(left, right)):
+        if not (self.is_tensor(left) and self.is_tensor(right)) or self.same_layout(left, right):
             return Relation.DIFFERENT
         return Relation.INCOMPATIBLE
 

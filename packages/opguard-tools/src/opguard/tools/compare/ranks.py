@@ -98,7 +98,7 @@ def inherit_over_ranks(
             ):
                 source = next(
                     (other for other in sorted(differing_inputs)
-                     if other != rank and key in differing_inputs[other]),
+                     if key in differing_inputs[other]),
                     None,
                 )  # fmt: skip
             if source is None:

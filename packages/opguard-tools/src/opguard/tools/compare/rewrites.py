@@ -1,10 +1,10 @@
-"""Rewritten code: pairs guessed in changed statements, where the values contradict the guess.
+"""Rewritten code: pairs that mean nothing, because the values contradict them.
 
-Calls of a statement that both versions have correspond beyond doubt. In a changed statement they
-are only guessed from their callee texts, and code that was rewritten to do the same with other
-operations gets guesses that mean nothing: ``~keep`` of one version against ``~future`` of the
-other. Such a pair is withdrawn, and its calls are unpaired; were they to matter, their values
-would still tie them to whatever takes a different value later.
+Calls of one callsite may come in another order on both sides, and calls in a changed statement are
+only guessed to correspond, from their callee texts: code rewritten to do the same with other
+operations gives ``~keep`` of one version against ``~future`` of the other. Such a pair is
+withdrawn, and its calls are unpaired; were they to matter, their values would still tie them to
+whatever takes a different value later.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from opguard.tools.compare.slots import PairDifference
 Differences = Mapping[int, PairDifference]
 
 
-def contradicted_guesses(
+def mixed_up_pairs(
     pairing: Pairing,
     differences: Differences,
     values: StepValues,
     fingerprints: FingerprintTable,
 ) -> set[int]:
-    """Guessed pairs that take other values than each other, inside a call whose result agrees.
+    """Pairs that take other values than each other, inside a call whose result agrees.
 
     Each side's value is on the other side too, so that the pair is a mix-up and not a
-    difference, and the enclosing call gives equal values, so that nothing came of it.
+    difference; and the enclosing call gives equal values, so that nothing came of it.
 
     Returns:
         Numbers of the baseline's calls.
@@ -60,8 +60,11 @@ def immaterial_guesses(
         pairing,
         differences,
         lambda pair: (
-            _mixed_up(pair, differences, values, fingerprints)
-            or _inside_equal_result(pair, pairing, differences, fingerprints)
+            pair.guessed
+            and (
+                _mixed_up(pair, differences, values, fingerprints)
+                or _inside_equal_result(pair, pairing, differences, fingerprints)
+            )
         ),
     )
 
@@ -69,7 +72,7 @@ def immaterial_guesses(
 def _withdrawable(
     pairing: Pairing, differences: Differences, contradicted: Callable[[CallPair], bool]
 ) -> set[int]:
-    """Differing guesses that are contradicted, and what differs below them.
+    """Differing pairs that are contradicted, and what differs below them.
 
     The calls inside two calls that do not correspond do not correspond either, whatever
     statements they are in. Pairs come in execution order, so parents are decided first.
@@ -77,9 +80,7 @@ def _withdrawable(
     found: set[int] = set()
     for pair in pairing.pairs:
         call = pair.baseline
-        if call.id in differences and (
-            call.parent in found or (pair.guessed and contradicted(pair))
-        ):
+        if call.id in differences and (call.parent in found or contradicted(pair)):
             found.add(call.id)
     return found
 

@@ -123,8 +123,8 @@ def _check_scripts(evidence: Evidence, outcome: Outcome, tail: str) -> None:
     if not failed:
         return
     first = failed[0]
-    others = ", ".join(str(receipt.rank) for receipt in failed[1:])
-    also = f" (ranks {others} failed as well)" if others else ""
+    others = ", ".join(f"rank {receipt.rank}" for receipt in failed[1:])
+    also = f" ({others} failed as well)" if others else ""
     if first.exit_kind == "exception" and first.exception is not None:
         raise ScriptRaisedError(
             f"the script raised in rank {first.rank}{also}: {first.exception.describe()}. Make "

@@ -236,6 +236,8 @@ class Supervisor:
                 + quote_log(self._command.log),
                 pids=[process.pid for process in left],
             )
+        # It has ended, perhaps between the last look at its status and the last look around.
+        self._exit_status = launcher.wait()
 
     def _should_tell(self, process: Process, launcher: subprocess.Popen[bytes]) -> bool:
         """Whether SIGTERM goes to a process from here.

@@ -42,6 +42,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     if origins:
         yield _scope(document)
         yield str(document["notice"])
+        yield ""
     yield from _reports(document)
 
 
@@ -170,7 +171,6 @@ def _reports(document: Mapping[str, Any]) -> Iterator[str]:
     reports = document["reports"]
     if not reports:
         return
-    yield ""
     yield f"report   {reports['html']}"
     yield f"data     {reports['summary']}"
     for entry in reports["perfetto"]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import PurePosixPath
 
-from opguard.tools.source.scopes import GLOBAL, Scope
+from opguard.tools.source.scopes import Scope
 
 _MOSTLY = 0.5
 """Share of common statements from which content of the same name counts as the same."""
@@ -128,10 +128,18 @@ def _mostly_equal(left: Scope, right: Scope) -> bool:
 
 def similarity(left: Scope, right: Scope) -> float:
     """Share of statements that two scopes have in common, from 0 to 1, whatever their order."""
-    first = Counter(statement.shape for scope in left.walk() for statement in scope.statements)
-    second = Counter(statement.shape for scope in right.walk() for statement in scope.statements)
+    first, second = _outlines(left), _outlines(right)
     largest = max(first.total(), second.total())
     return (first & second).total() / largest if largest else 0.0
+
+
+def _outlines(root: Scope) -> Counter[Hashable]:
+    """Statements without the names that their own scope binds, which may have been renamed."""
+    return Counter(
+        (statement.shape, tuple(name for level, name in statement.names if level != 0))
+        for scope in root.walk()
+        for statement in scope.statements
+    )
 
 
 def content(root: Scope) -> Hashable:
@@ -151,7 +159,7 @@ def content(root: Scope) -> Hashable:
         for statement in scope.statements:
             names: list[Hashable] = []
             for level, name in statement.names:
-                binder = None if level == GLOBAL else visible[level]
+                binder = visible[level] if level >= 0 else None
                 if binder in inside and binder is not None:
                     names.append(numbers.setdefault((binder, name), len(numbers)))
                 else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 
 from opguard.tools.source.kinds import BLOCKS
-from opguard.tools.source.scopes import GLOBAL, Scope, Statement
+from opguard.tools.source.scopes import FREE, GLOBAL, Scope, Statement
 
 _DROPPED = frozenset(
     {"ctx", "kind", "type_comment", "annotation", "returns", "simple", "type_params"}
@@ -118,17 +118,14 @@ class _Writer:
 
     def _mark(self, level: int, name: str) -> None:
         self.names.append((level, name))
-        self.parts.append(f"\0{level},")
+        self.parts.append("\0")
 
     def _name(self, name: str) -> None:
         for level, scope in enumerate(self._scopes):
             if name in scope.bound:
                 self._mark(level, name)
                 return
-        if name in self._definitions:
-            self._mark(GLOBAL, name)
-        else:
-            self.parts.append(f"name {name},")
+        self._mark(GLOBAL if name in self._definitions else FREE, name)
 
     def _binding(self, name: str | None) -> None:
         if name is None:

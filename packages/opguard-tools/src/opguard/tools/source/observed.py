@@ -90,11 +90,9 @@ class ObservedCheckout:
             path: Path as plans name it.
             file: Absolute path; the one in the checkout by default.
         """
-        if path in self.files:
-            return None
         file = file or os.path.realpath(self.root / path)
         reason = exclusion(file, self.root)
-        if reason is not None:
+        if reason is not None or path in self.files:
             return reason
         try:
             content = Path(file).read_bytes()

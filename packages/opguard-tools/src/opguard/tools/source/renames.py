@@ -10,7 +10,7 @@ from opguard.tools.source.scopes import GLOBAL, Scope, Statement
 from opguard.tools.source.sequences import align
 
 Renames = Mapping[str, str]
-Key = tuple[str, tuple[tuple[int, str], ...]]
+Key = tuple[str, tuple[str, ...]]
 """A statement up to renaming: equal keys mean the same statement in both versions."""
 
 
@@ -58,18 +58,15 @@ def statement_keys(
         scope: The baseline's scope; None for the candidate, whose names stay.
         renames: New names by the scope that binds them; None stands for ``GLOBAL``.
     """
-    if scope is None:
-        return [(statement.shape, statement.names) for statement in statements]
-    levels: dict[int, Renames] = {
-        level: renames.get(binder, {}) for level, binder in enumerate(scope.visible())
-    }
-    levels[GLOBAL] = renames.get(None, {})
-    if not any(levels.values()):
-        return [(statement.shape, statement.names) for statement in statements]
+    levels: dict[int, Renames] = {}
+    if scope is not None:
+        levels = {level: renames.get(binder, {}) for level, binder in enumerate(scope.visible())}
+        levels[GLOBAL] = renames.get(None, {})
+    nothing: Renames = {}
     return [
         (
             statement.shape,
-            tuple((level, levels[level].get(name, name)) for level, name in statement.names),
+            tuple(levels.get(level, nothing).get(name, name) for level, name in statement.names),
         )
         for statement in statements
     ]
@@ -108,7 +105,14 @@ def variable_renames(
         votes.update(zip(gone, added, strict=True))
     i = j = 0
     for next_i, next_j in [*pairs, (len(old_keys), len(new_keys))]:
-        votes.update(_votes(left.statements[i:next_i], right.statements[j:next_j]))
+        votes.update(
+            _votes(
+                left.statements[i:next_i],
+                right.statements[j:next_j],
+                old_keys[i:next_i],
+                new_keys[j:next_j],
+            )
+        )
         i, j = next_i + 1, next_j + 1
     renames: dict[str, str] = {}
     for (old, new), _ in sorted(votes.items(), key=lambda item: (-item[1], item[0])):
@@ -121,12 +125,28 @@ def variable_renames(
     return renames
 
 
-def _votes(left: Sequence[Statement], right: Sequence[Statement]) -> Counter[tuple[str, str]]:
-    """Pairs of names at the same places of statements of the same shape."""
+def _votes(
+    left: Sequence[Statement],
+    right: Sequence[Statement],
+    left_keys: Sequence[Key],
+    right_keys: Sequence[Key],
+) -> Counter[tuple[str, str]]:
+    """Names at the same places of statements that are equal but for their own scope's names."""
     votes: Counter[tuple[str, str]] = Counter()
-    pairs = align([item.shape for item in left], [item.shape for item in right])
-    for i, j in pairs:
+    for i, j in align(_outlines(left, left_keys), _outlines(right, right_keys)):
         for (level, old), (_, new) in zip(left[i].names, right[j].names, strict=True):
             if level == 0:
                 votes[old, new] += 1
     return votes
+
+
+def _outlines(statements: Sequence[Statement], keys: Sequence[Key]) -> list[Key]:
+    return [
+        (
+            shape,
+            tuple(
+                name for (level, _), name in zip(statement.names, names, strict=True) if level != 0
+            ),
+        )
+        for statement, (shape, names) in zip(statements, keys, strict=True)
+    ]

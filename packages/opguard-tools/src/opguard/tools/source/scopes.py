@@ -11,6 +11,9 @@ Position = tuple[int, int]
 GLOBAL = -1
 """Level of names of definitions and modules of the checkout, which others refer to by name."""
 
+FREE = -2
+"""Level of names that nothing around the statement binds, such as builtins."""
+
 
 @dataclass(slots=True, eq=False)
 class Statement:
@@ -18,9 +21,9 @@ class Statement:
 
     Attributes:
         position: Where it begins.
-        shape: Everything but the names in ``names``, whose places it shows by their level.
+        shape: Everything but the names in ``names``, whose places it shows.
         names: ``(level, name)`` in order. Level 0 is bound by the scope itself, 1 by the next
-            scope around it, and so on; ``GLOBAL`` is a name defined somewhere in the checkout.
+            scope around it, and so on; the other levels are ``GLOBAL`` and ``FREE``.
     """
 
     position: Position

@@ -1,0 +1,183 @@
+//! The writer, its queue and its way of publishing.
+
+use super::*;
+use crate::capture::append::{Appender, LayoutText};
+use crate::capture::publish::{Publisher, rename_exclusively};
+use crate::capture::queue::Queue;
+use crate::capture::writer::Stats;
+
+#[test]
+fn a_directory_with_batches_is_refused() {
+    let folder = three_batches();
+    match CaptureWriter::new(&folder.options()).err() {
+        Some(CaptureError::Io { source, .. }) => {
+            assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    let folder = Folder::new();
+    let changes: [fn(&mut Options); 5] = [
+        |o| o.regions = 0,
+        |o| o.regions = 65,
+        |o| o.max_batch_records = 0,
+        |o| o.max_batch_records = (1 << 24) + 1,
+        |o| o.queue_batches = 0,
+    ];
+    for change in changes {
+        let mut options = folder.options();
+        change(&mut options);
+        assert!(matches!(
+            CaptureWriter::new(&options).err(),
+            Some(CaptureError::Invalid(_))
+        ));
+    }
+}
+
+#[test]
+fn arguments_out_of_range_are_refused() {
+    let folder = Folder::new();
+    let writer = CaptureWriter::new(&folder.options()).unwrap();
+    let call = begin(&writer).unwrap();
+    let good = TensorRow {
+        tick: 0,
+        call,
+        role: 0,
+        slot: 0,
+        layout: 0,
+        signature: Some(&[0; 16]),
+        note: 0,
+    };
+    let layout = LayoutText {
+        dtype: "f32",
+        shape: vec![4],
+        strides: None,
+        device: "cpu",
+        kind: "strided",
+        logical_nbytes: 16,
+    };
+    assert_eq!(
+        writer.append(|batch| batch.layout(layout.clone())).unwrap(),
+        0
+    );
+    writer.append(|batch| batch.tensor(good)).unwrap();
+    let rows = [
+        TensorRow { call: 99, ..good },
+        TensorRow { role: 7, ..good },
+        TensorRow { slot: 99, ..good },
+        TensorRow { layout: 1, ..good },
+        TensorRow { note: 99, ..good },
+        TensorRow {
+            signature: Some(&[0; 15]),
+            ..good
+        },
+    ];
+    for row in rows {
+        let result = writer.append(|batch| batch.tensor(row));
+        assert!(matches!(result, Err(WriteError::Invalid(_))), "{row:?}");
+    }
+    let results = [
+        writer.append(|batch| batch.end(0, 0, 0, 0)),
+        writer.append(|batch| batch.end(call, 2, 0, 0)),
+        writer.append(|batch| batch.mark(4, 0, 0, 0)),
+        writer.append(|batch| batch.mark(0, 0, 0, 99)),
+    ];
+    for result in results {
+        assert!(matches!(result, Err(WriteError::Invalid(_))), "{result:?}");
+    }
+    // Nothing that was refused left a trace.
+    let records = writer.close().unwrap().records;
+    assert_eq!((records, folder.read().unwrap().records), (2, 2));
+}
+
+#[test]
+fn a_full_queue_makes_the_caller_wait_and_drops_nothing() {
+    let folder = Folder::new();
+    let queue = Queue::new(&folder.options());
+    let mark = |batch: &mut Appender<'_>| batch.mark(0, 0, 0, 0);
+    // No thread publishes yet: two batches of four wait, a third fills, then there is no room.
+    let taken = (0..100)
+        .take_while(|_| queue.try_append(mark).is_some())
+        .count();
+    assert_eq!(taken, 12);
+    let publisher = Publisher::new(
+        &folder.options().directory,
+        &folder.options().staging,
+        "t".into(),
+    );
+    let publisher = publisher.unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| queue.append(mark));
+        while queue.stats().blocked == 0 {
+            std::thread::yield_now();
+        }
+        scope.spawn(|| queue.publish_until_closed(&publisher));
+        assert_eq!(waiting.join().unwrap().unwrap(), 13);
+        queue.flush().unwrap();
+        queue.close();
+    });
+    let stats = queue.outcome().unwrap();
+    assert_eq!((stats.batches, stats.records, stats.blocked), (4, 13, 1));
+    assert_eq!(folder.read().unwrap().records, 13);
+}
+
+#[test]
+fn a_publish_error_is_kept_and_ends_the_capture() {
+    let folder = Folder::new();
+    let writer = CaptureWriter::new(&folder.options()).unwrap();
+    fs::write(folder.batch(0), "taken").unwrap();
+    begin(&writer).unwrap();
+    for result in [
+        writer.flush(),
+        begin(&writer).map(drop),
+        writer.close().map(drop),
+    ] {
+        match result {
+            Err(WriteError::Publish(error)) => match &*error {
+                CaptureError::Io { source, .. } => {
+                    assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists);
+                }
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(
+        fs::read(folder.batch(0)).unwrap(),
+        b"taken",
+        "nothing was replaced"
+    );
+}
+
+#[test]
+fn close_is_final_and_repeatable() {
+    let folder = Folder::new();
+    let writer = CaptureWriter::new(&folder.options()).unwrap();
+    let empty = Stats::default();
+    assert_eq!(
+        (writer.close().unwrap(), writer.close().unwrap()),
+        (empty, empty)
+    );
+    assert!(matches!(begin(&writer), Err(WriteError::Closed)));
+    assert!(matches!(writer.flush(), Err(WriteError::Closed)));
+    assert_eq!(folder.read().unwrap(), Summary::default());
+}
+
+#[test]
+fn renaming_without_links_does_not_replace() {
+    let folder = Folder::new();
+    let (from, to) = (folder.0.join("from"), folder.0.join("to"));
+    fs::write(&from, "new").unwrap();
+    rename_exclusively(&from, &to).unwrap();
+    assert_eq!(
+        (from.exists(), fs::read(&to).unwrap()),
+        (false, b"new".to_vec())
+    );
+    fs::write(&from, "newer").unwrap();
+    let error = rename_exclusively(&from, &to).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(&to).unwrap(), b"new");
+}
