@@ -21,7 +21,10 @@ TOOLS = ROOT / "packages" / "opguard-tools"
 CORE = ROOT / "packages" / "opguard-core"
 PACKAGES = (CRATE, CORE, TOOLS)
 CARGO_MANIFEST = ("--manifest-path", str(CRATE / "Cargo.toml"))
-TEST_PACKAGES = ("pytest>=8.4", "hypothesis>=6.130", "numpy>=2.0")
+TEST_PACKAGES = ("pytest>=8.4", "pytest-xdist>=3.8", "hypothesis>=6.130", "numpy>=2.0")
+# Most of the tests' time passes in subprocesses with one thread each. A module's tests stay on one
+# worker, since they share what its fixtures captured.
+IN_PARALLEL = ("--numprocesses", "auto", "--dist", "loadfile")
 LINTER = "ruff==0.17.6"
 TYPE_CHECKER = "mypy==2.4.1"
 EXAMPLE = ROOT / "examples" / "char_gpt"
@@ -82,10 +85,12 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the Python tests against freshly built wheels, then the Rust tests.
 
-    Arguments after `--` go to pytest; with any, the Rust tests are left out.
+    Arguments after `--` go to pytest; with any, tests run one by one, and the Rust tests are left
+    out.
     """
     install_wheels(session, build_wheels(session), *TEST_PACKAGES)
-    session.run("pytest", *session.posargs, env={"OPGUARD_WHEELS": str(wheel_folder(session))})
+    arguments = session.posargs or IN_PARALLEL
+    session.run("pytest", *arguments, env={"OPGUARD_WHEELS": str(wheel_folder(session))})
     if not session.posargs:
         session.notify("cargo_tests")
 

@@ -9,7 +9,7 @@ import pytest
 
 from opguard_e2e import REPOSITORY
 
-PAGES = ("cli.md", "errors.md", "protocol.md")
+PAGES = ("cli.md", "errors.md", "protocol.md", "python.md")
 
 
 @pytest.fixture(scope="module")

@@ -102,11 +102,13 @@ def run_tool(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str
 
 
 def run_diff(
-    baseline: Path, candidate: Path, output: Path, *script_arguments: str
+    baseline: Path, candidate: Path, output: Path, *script_arguments: str, ranks: int = 1
 ) -> tuple[int, dict[str, Any]]:
     """Exit status and document of ``opguard-tools diff --json``."""
+    launch = () if ranks == 1 else ("--nproc", str(ranks))
     completed = run_tool(
-        *("diff", "--json", "--baseline", str(baseline), "--candidate", str(candidate)),
+        *("diff", "--json", *launch),
+        *("--baseline", str(baseline), "--candidate", str(candidate)),
         *("--output", str(output), "--", *script_arguments),
     )
     assert completed.returncode in (0, 1), completed.stderr

@@ -96,6 +96,29 @@ def test_script_behaves_as_under_the_plain_interpreter(name, tmp_path, request_f
 
 
 @pytest.mark.requirement("B3")
+@pytest.mark.parametrize(
+    "source", [b"print(1)  # \xff\n", b"print('\xff')\n", b"\xef\xbb\xbfprint(1)  # \xc3\xa9\n"]
+)
+def test_stray_bytes_are_refused_as_by_the_interpreter(source, tmp_path, request_file) -> None:
+    (tmp_path / "script.py").write_bytes(source)
+    plain = run(["script.py"], tmp_path)
+    worked = run(["-m", "opguard.tools.worker", str(request_file), "script.py"], tmp_path)
+    assert (worked.returncode, worked.stdout) == (plain.returncode, plain.stdout)
+    assert ("SyntaxError" in worked.stderr) == ("SyntaxError" in plain.stderr)
+
+
+@pytest.mark.requirement("B3")
+@pytest.mark.parametrize("name", ["json", "platform", "tokenize", "helper"])
+def test_module_beside_the_script_is_imported_as_by_the_interpreter(
+    name, tmp_path, request_file
+) -> None:
+    (tmp_path / f"{name}.py").write_text("VALUE = 'the checkout'\n")
+    plain, worked = both(f"import {name}\nprint({name}.VALUE)\n", tmp_path, request_file)
+    assert (worked.stdout, worked.stderr) == (plain.stdout, plain.stderr)
+    assert plain.stdout == "the checkout\n"
+
+
+@pytest.mark.requirement("B3")
 def test_missing_script_is_reported_as_by_the_interpreter(tmp_path, request_file) -> None:
     plain = run(["absent.py"], tmp_path)
     worked = run(["-m", "opguard.tools.worker", str(request_file), "absent.py"], tmp_path)

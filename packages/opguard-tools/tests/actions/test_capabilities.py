@@ -5,8 +5,8 @@ import sys
 from importlib.machinery import ModuleSpec
 
 import pytest
-import xorsig
 
+import xorsig
 from opguard.tools import __version__
 from opguard.tools.actions import capabilities
 from opguard.tools.protocol.models import Availability

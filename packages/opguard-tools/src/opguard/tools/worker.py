@@ -10,11 +10,19 @@ Source:
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    # `python -m` puts the working directory first, where a checkout's own json.py or platform.py
+    # would stand in for the standard library's. The script's folder takes its place below.
+    del sys.path[0]
+
 import atexit
 import importlib.machinery
+import io
 import json
 import os
-import sys
+import tokenize
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +30,12 @@ from typing import Any, NoReturn
 
 EXIT_REFUSED = 78
 """Exit status when this rank cannot take part in the capture (``EX_CONFIG``)."""
+
+_LOADED_AT_STARTUP = frozenset(
+    {"_collections_abc", "_sitebuiltins", "abc", "codecs", "encodings", "genericpath", "io", "os"}
+    | {"ntpath", "posixpath", "site", "stat", "zipimport"}
+)
+"""Modules that no file of a script's folder can stand in for: the interpreter loads them first."""
 
 
 class _RankError(Exception):
@@ -146,7 +160,9 @@ def run_script(script: str, args: list[str], ending: _Ending) -> None:
     path = os.path.abspath(script)
     sys.argv = [script, *args]
     if not sys.flags.safe_path:
-        sys.path[0] = os.path.dirname(os.path.realpath(path))
+        folder = os.path.dirname(os.path.realpath(path))
+        sys.path.insert(0, folder)
+        _forget_shadowed_modules(folder)
     module = types.ModuleType("__main__")
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     module.__dict__.update(
@@ -170,6 +186,7 @@ def run_script(script: str, args: list[str], ending: _Ending) -> None:
             sys.stderr.write(f"{sys.executable}: can't open file {path!r}: {error}\n")
             ending.status, ending.kind, ending.failure = 2, "exception", error
             sys.exit(2)
+        _check_encoding(source, path)
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as error:
         if ending.failure is None:
@@ -179,6 +196,40 @@ def run_script(script: str, args: list[str], ending: _Ending) -> None:
         ending.kind, ending.status, ending.failure = "exception", 1, error
         _report(error)
         raise
+
+
+def _forget_shadowed_modules(folder: str) -> None:
+    """Let a file of the script's folder win over a module that only this worker has loaded.
+
+    ``import platform`` finds the script's own ``platform.py`` under the plain interpreter, which
+    has not loaded the standard library's by then.
+    """
+    own = {name.partition(".")[0] for name in os.listdir(folder)}
+    for name in list(sys.modules):
+        top = name.partition(".")[0]
+        ours = top in sys.stdlib_module_names and top not in _LOADED_AT_STARTUP
+        if top in own and ours and getattr(sys.modules[name], "__file__", None) is not None:
+            del sys.modules[name]
+
+
+def _check_encoding(source: bytes, path: str) -> None:
+    """Refuse what the interpreter refuses in a file and accepts in a string: a stray byte.
+
+    Raises:
+        SyntaxError: A line is not valid in the file's encoding.
+    """
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    if encoding not in ("utf-8", "utf-8-sig"):
+        return
+    for number, line in enumerate(source.split(b"\n"), 1):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise SyntaxError(
+                f"Non-UTF-8 code starting with '\\x{line[error.start]:02x}' on line {number}, but "
+                "no encoding declared; see https://peps.python.org/pep-0263/ for details",
+                (path, number, 0, ""),
+            ) from None
 
 
 def _status_of(error: SystemExit) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from opguard.tools.actions.tables import materialize_capture
 from opguard.tools.compare import CaptureReadError, CaptureView, Comparison, compare_captures
+from opguard.tools.launch.judge import check_files
 from opguard.tools.launch.paths import OperationPaths, make_directories
 from opguard.tools.launch.receipts import Evidence, Receipt, read_evidence
 from opguard.tools.launch.requests import REQUEST_NAME
@@ -17,6 +18,7 @@ from opguard.tools.report import Reports, write_reports
 from opguard.tools.source.align import align_sources
 
 RESULT_NAME = "result.json"
+EMBEDDED_NAME = "capture.json"
 
 
 @dataclass(frozen=True)
@@ -56,21 +58,15 @@ class CaptureSource:
                 directory is of another version.
             RequestUnreadableError: A file of the directory is damaged.
         """
-        if partial:
-            path = output / REQUEST_NAME
-            request = read_json_object(path)
-            try:
-                capture_id = str(request["capture_id"])
-                ranks = [int(rank) for rank in request["request"]["workload"]["ranks"]]
-            except (KeyError, TypeError, ValueError) as error:
-                raise ArtifactMismatchError(
-                    f"{path} is not a request of this version ({error!r}); name the output "
-                    "directory of a trace",
-                    path=path,
-                ) from error
+        embedded = (output / EMBEDDED_NAME).is_file()
+        if partial or embedded:
+            path = output / (EMBEDDED_NAME if embedded else REQUEST_NAME)
+            capture_id, ranks = _read_identity(path)
             capture = output / "capture"
-            evidence = read_evidence(capture, capture_id, lenient=True)
-            return cls(output, capture, capture_id, ranks, evidence)
+            evidence = read_evidence(capture, capture_id, lenient=partial)
+            if not partial:
+                _check_complete(evidence, capture, capture_id, ranks)
+            return cls(output, capture, capture_id, ranks, evidence if partial else None)
         path = output / RESULT_NAME
         if not path.is_file():
             raise ArtifactMismatchError(
@@ -104,6 +100,32 @@ class CaptureSource:
                 if parts:
                     incomplete[rank] = "; ".join(parts)
         return CaptureView.open(self.output, tables, incomplete)
+
+
+def _read_identity(path: Path) -> tuple[str, list[int]]:
+    """Capture id and ranks: of an embedded session, or of the request that a worker got."""
+    data = read_json_object(path)
+    try:
+        ranks = data["request"]["workload"]["ranks"] if "request" in data else data["ranks"]
+        return str(data["capture_id"]), [int(rank) for rank in ranks]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactMismatchError(
+            f"{path} is not a file of this version ({error!r}); name the output directory of a "
+            "trace",
+            path=path,
+        ) from error
+
+
+def _check_complete(evidence: Evidence, capture: Path, capture_id: str, ranks: list[int]) -> None:
+    """Hold an embedded session's capture to what a trace is held to before it succeeds."""
+    for rank in ranks:
+        reason = _end_of_rank(evidence.receipts.get(rank))
+        if reason is not None:
+            raise ArtifactMismatchError(
+                f"rank {rank} of {capture}: {reason}. Add --partial to compare what it captured",
+                path=capture,
+            )
+    check_files(evidence, capture, capture_id)
 
 
 def _end_of_rank(receipt: Receipt | None) -> str | None:

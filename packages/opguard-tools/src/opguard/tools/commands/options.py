@@ -79,11 +79,13 @@ def _capture_options(arguments: argparse.Namespace) -> CaptureOptions:
 def _trace_output(folder: Path) -> Path:
     """The trace output that a folder is, or holds as ``trace`` (one side of a ``diff`` output)."""
     for candidate in (folder, folder / "trace"):
-        if (candidate / "plan.json").is_file() and (candidate / "worker-request.json").is_file():
+        identities = ("worker-request.json", "capture.json")
+        identified = any((candidate / name).is_file() for name in identities)
+        if identified and (candidate / "plan.json").is_file():
             return resolve(str(candidate))
     raise UsageError(
         f"--captures: {folder} is not the output of a trace (it has no plan.json and no "
-        "worker-request.json)"
+        "worker-request.json), nor of opguard.core.capture"
     )
 
 
