@@ -31,7 +31,9 @@ def names_accepted_site(origin: dict[str, Any], accepted: list[dict[str, Any]]) 
     )
 
 
-def diff_of_case(case: dict[str, Any], left: Checkout, right: Checkout, steps: int) -> Any:
+def diff_of_case(
+    case: dict[str, Any], left: Checkout, right: Checkout, steps: int
+) -> tuple[int, dict[str, Any]]:
     """Exit status and document of the command on two checkouts of a case."""
     output = left.path.parent / "out"
     arguments = ("--seed", "0", "--steps", str(steps))

@@ -276,6 +276,8 @@ def test_subscripts_and_iteration_keep_their_meaning(recorder, writer) -> None:
     del subscript(2, mapping)["a"]
     assert mapping == {}
     assert [row.tolist() for row in iterate(3, x)] == x.tolist()
+    (first, *_) = (call for call, facts in writer.calls.items() if facts["callee"] == "_unchanged")
+    assert writer.slots(first, 0)["arg[0]"] == writer.slots(first, 1)["out"]
     store(4, x)
     names = [facts["callee"] for facts in writer.calls.values()]
     assert names[:4] == ["getitem", "setitem", "delitem", "iter"]

@@ -623,3 +623,22 @@ def test_backward_phase_is_kept_on_the_origin() -> None:
         run.call("hook", outputs={"out": out}, phase=BACKWARD)
 
     assert compare(*sides).ranks[0].origins[0].phase == BACKWARD
+
+
+def test_iterator_that_hands_over_values_known_to_differ_inherits_the_difference() -> None:
+    sides = Recording(), Recording()
+    for run, part in zip(sides, ("y", "z"), strict=True):
+        run.call("split", inputs={"self": "x"}, outputs={"out[0]": part})
+        run.call("__next__", outputs={"out": part})
+
+    assert summary(compare(*sides)) == [("outputs_differ", "split", "split", ["out[0]"])]
+
+
+def test_iterator_that_yields_values_never_set_side_by_side_is_an_origin() -> None:
+    sides = Recording(), Recording()
+    for run, item in zip(sides, ("a", "b"), strict=True):
+        run.call("load", outputs={"out[0]": "a", "out[1]": "b"})
+        run.call("__next__", outputs={"out": item})
+        run.call("relu", inputs={"arg[0]": item}, outputs={"out": item + "r"})
+
+    assert summary(compare(*sides)) == [("outputs_differ", "__next__", "__next__", ["out"])]

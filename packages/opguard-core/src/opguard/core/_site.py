@@ -8,6 +8,7 @@ given, and the program runs the objects that it would have run without instrumen
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -73,8 +74,20 @@ def subscript(index: int, base: Any) -> Any:
     return _Subscript(index, base)
 
 
+def _unchanged(item: Any) -> Any:
+    return item
+
+
 def _iterate(index: int, iterable: Any) -> Iterator[Any]:
-    advance = site(index, site(index, iter)(iterable).__next__)
+    iterator = site(index, iter)(iterable)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(iterable, torch.Tensor):
+        # The items are views of the tensor: each is its call's input as well, or a differing
+        # tensor would look as if iterating over it had made the difference.
+        for item in iterator:
+            yield site(index, _unchanged)(item)
+        return
+    advance = site(index, iterator.__next__)
     while True:
         try:
             item = advance()
@@ -90,11 +103,7 @@ def iterate(index: int, iterable: Any) -> Any:
     return _iterate(index, iterable)
 
 
-def _stored(target: Any) -> Any:
-    return target
-
-
 def store(index: int, target: Any) -> None:
     """Record what an augmented assignment left in its target."""
     if _recorder is not None:
-        site(index, _stored)(target)
+        site(index, _unchanged)(target)

@@ -6,7 +6,7 @@ difference. The rules hold on real bugs; each has a test on a hand-made capture.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -71,8 +71,13 @@ def find_origins(state: RankState) -> list[Origin]:
     inherited from it along paths that no record shows.
     """
     origins: list[Origin] = []
+    seen: set[tuple[int | None, int | None]] = set()
     for index, event in enumerate(state.events):
         is_first = index == 0
+        handed_over = _hands_over(event, seen)
+        seen.update((slot.baseline, slot.candidate) for slot in event.slots)
+        if handed_over:
+            continue
         if event.kind is EventKind.OUTPUT:
             origin = _output_differs(state, event, is_first=is_first)
         elif not is_first:
@@ -86,6 +91,22 @@ def find_origins(state: RankState) -> list[Origin]:
         if origin is not None:
             origins.append(origin)
     return origins
+
+
+def _hands_over(event: DifferenceEvent, seen: Set[tuple[int | None, int | None]]) -> bool:
+    """Whether a call only fetches values that both sides are known to hold differently.
+
+    An iterator's ``__next__`` or a getter takes no tensor and returns one that was made before.
+    When the very same two values stood against each other at an earlier call, this one inherits
+    the difference. A loader that yields other data is not meant: its values were not set side by
+    side before.
+    """
+    if event.kind is not EventKind.OUTPUT:
+        return False
+    pair = event.pair
+    if pair.baseline.inputs or pair.candidate.inputs:
+        return False
+    return all((slot.baseline, slot.candidate) in seen for slot in event.slots)
 
 
 def _output_differs(state: RankState, event: DifferenceEvent, *, is_first: bool) -> Origin | None:
