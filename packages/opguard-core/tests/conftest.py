@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,7 +104,7 @@ def writer() -> MemoryWriter:
 def recorder(writer: MemoryWriter) -> Iterator[Any]:
     from opguard.core.recording.recorder import CallRecorder
 
-    recorder = CallRecorder(writer, 4)
+    recorder = CallRecorder(writer, 4, threading.get_ident())
     _site.install(recorder)
     yield recorder
     _site.install(None)

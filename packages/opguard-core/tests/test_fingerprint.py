@@ -124,3 +124,13 @@ def test_region_count_out_of_range_is_refused(regions: int) -> None:
 def test_tensor_without_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="meta device"):
         region_signatures(torch.empty(3, device="meta"))
+
+
+@pytest.mark.requirement("F12")
+def test_tensor_whose_storage_was_freed_or_shrunk_is_refused() -> None:
+    for nbytes in (0, 16):
+        tensor = torch.ones(8)
+        tensor.untyped_storage().resize_(nbytes)
+        for function in (region_signatures, xor_signature, xor_signature_rows):
+            with pytest.raises(ValueError, match="storage is freed"):
+                function(tensor)

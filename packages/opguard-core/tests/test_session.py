@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import xorsig
 
 import opguard.core
+import xorsig
 from opguard.core import _site
 
 
@@ -46,7 +46,13 @@ def test_capture_leaves_batches_a_plan_and_a_receipt(tmp_path) -> None:
     identity = json.loads((tmp_path / "out/capture.json").read_text())
     assert identity == {"capture_id": receipt["capture_id"], "ranks": [0]}
     assert (tmp_path / "out/sources/test_session.py").read_bytes() == Path(__file__).read_bytes()
-    assert receipt["counts"] == {"calls": 3, "tensors": 4, "steps": 1, "recorder_failures": 0}
+    assert receipt["counts"] == {
+        "calls": 3,
+        "tensors": 4,
+        "steps": 1,
+        "other_thread_calls": 0,
+        "recorder_failures": 0,
+    }
     assert receipt["exit_kind"] == "returned"
     calls = table(tmp_path / "out", "calls")
     assert [(call["site"], call["parent"] != 0) for call in calls] == [
@@ -62,12 +68,13 @@ def test_capture_leaves_batches_a_plan_and_a_receipt(tmp_path) -> None:
 
 
 def test_exception_ends_the_capture_and_is_in_the_receipt(tmp_path) -> None:
-    with (
-        pytest.raises(FloatingPointError),
-        opguard.core.capture(tmp_path / "out") as session,
-    ):
-        session.tensor("x", torch.ones(1))
-        raise FloatingPointError("diverged")
+    def train() -> None:
+        with opguard.core.capture(tmp_path / "out") as session:
+            session.tensor("x", torch.ones(1))
+            raise FloatingPointError("diverged")
+
+    with pytest.raises(FloatingPointError):
+        train()
     receipt = receipt_of(tmp_path / "out")
     assert receipt["exit_kind"] == "exception"
     assert receipt["exception"]["type"] == "FloatingPointError"
@@ -120,6 +127,26 @@ def test_forked_child_neither_records_nor_corrupts(tmp_path) -> None:
             os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
         observed(torch.ones(2))
+    assert len(table(tmp_path / "out", "calls")) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_forked_child_that_leaves_the_block_leaves_the_capture_to_its_parent(tmp_path) -> None:
+    def run_child(session: opguard.core.Session) -> int:
+        pid = os.fork()
+        if pid == 0:
+            raise InterruptedError
+        session.tensor("x", torch.ones(1))
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    try:
+        with opguard.core.capture(tmp_path / "out") as session:
+            session.tensor("x", torch.ones(1))
+            status = run_child(session)
+    except InterruptedError:
+        os._exit(7)
+    assert status == 7
+    assert receipt_of(tmp_path / "out")["pid"] == os.getpid()
     assert len(table(tmp_path / "out", "calls")) == 2
 
 

@@ -209,6 +209,69 @@ def test_optimizer_step_has_parameters_gradients_state_and_settings(recorder, wr
     assert [mark[:2] for mark in writer.marks] == [(0, 1), (0, 2)]
 
 
+def test_gradient_written_through_data_is_an_effect_and_reaches_the_step(recorder, writer) -> None:
+    module = nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    site(0, module)(torch.full((1, 2), 9.0)).sum().backward()
+    site(1, module.weight.grad.data.clamp_)(max=1.0)
+    site(2, optimizer.step)()
+    clamp, step = of_call(writer, "clamp_"), of_call(writer, "step")
+    assert set(writer.slots(clamp, 3)) == {"grad.param.weight"}
+    assert writer.slots(step, 0)["grad.param.weight"][2] == writer_signature(torch.ones(1, 2))
+
+
+def test_optimizer_step_that_raises_leaves_later_calls_in_their_phase(recorder, writer) -> None:
+    module = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+
+    def closure():
+        raise ValueError("no loss")
+
+    with pytest.raises(ValueError, match="no loss"):
+        site(0, optimizer.step)(closure)
+    site(1, torch.relu)(torch.ones(1))
+    assert writer.calls[of_call(writer, "relu")]["phase"] == 0
+
+
+def test_next_optimizer_is_the_clock_when_the_first_is_gone(recorder, writer) -> None:
+    for _ in range(2):
+        module = nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        module(torch.ones(1, 1)).sum().backward()
+        optimizer.step()
+        del module, optimizer
+        gc.collect()
+    assert recorder.step == 2
+
+
+def test_disabled_function_does_not_count_as_compiled(recorder, writer) -> None:
+    site(0, torch.compiler.disable(torch.relu))(torch.ones(1))
+    site(0, torch.compile(torch.relu, backend="eager"))(torch.ones(1))
+    assert [facts["flags"] & 1 for facts in writer.calls.values()] == [0, 1]
+
+
+def test_text_and_number_of_the_same_spelling_are_different_values(recorder, writer) -> None:
+    site(0, lambda a, b: None)("1", 1)
+    assert writer.texts(1, 0) == {"value.arg[0]": "'1'", "value.arg[1]": "1"}
+
+
+def test_call_whose_inputs_cannot_be_recorded_adopts_no_later_call(writer) -> None:
+    from opguard.core import _site
+    from opguard.core.recording.recorder import CallRecorder
+
+    recorder = CallRecorder(writer, 4, threading.get_ident())
+    recorder._random.digests = lambda python_too: 1 / 0
+    _site.install(recorder)
+    try:
+        site(0, torch.relu)(torch.ones(1))
+        site(0, torch.relu)(torch.ones(1))
+    finally:
+        _site.install(None)
+        recorder.close()
+    assert [facts["parent"] for facts in writer.calls.values()] == [0, 0]
+    assert recorder.failures > 0
+
+
 def test_first_optimizer_to_step_is_the_clock(recorder, writer) -> None:
     modules = [nn.Linear(1, 1), nn.Linear(1, 1)]
     optimizers = [torch.optim.SGD(module.parameters(), lr=0.1) for module in modules]
@@ -265,6 +328,7 @@ def test_other_threads_run_unrecorded(recorder, writer) -> None:
     thread.join()
     assert results == [torch.zeros(1)]
     assert writer.calls == {}
+    assert recorder.elsewhere == 1
 
 
 def test_subscripts_and_iteration_keep_their_meaning(recorder, writer) -> None:
@@ -349,7 +413,7 @@ def test_failure_of_the_recorder_never_reaches_the_workload(writer) -> None:
     from opguard.core import _site
     from opguard.core.recording.recorder import CallRecorder
 
-    recorder = CallRecorder(writer, 4)
+    recorder = CallRecorder(writer, 4, threading.get_ident())
     _site.install(recorder)
     try:
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import site
 import sys
 import sysconfig
 import threading
@@ -79,7 +80,9 @@ class Discovery:
         self._operators = 0
         self._elsewhere = 0
         self._totals: dict[str, int] | None = None
-        self._libraries = _library_folders()
+        self._failure: Exception | None = None
+        self._packages = _package_folders()
+        self._libraries = (*self._packages, *_folders("stdlib", "platstdlib"))
 
     def start(self) -> None:
         """Observe from now on, or from the moment when torch is imported."""
@@ -106,7 +109,13 @@ class Discovery:
 
         Raises:
             OSError: A batch could not be published.
+            RuntimeError: The observation failed and was ended before the workload.
         """
+        if self._failure is not None:
+            raise RuntimeError(
+                f"the observation of callsites ended early: {self._failure!r}; what was seen until "
+                "then is incomplete"
+            ) from self._failure
         if self._totals is None:
             self._active = False
             self._emit()
@@ -120,14 +129,22 @@ class Discovery:
         return self._totals
 
     def _observe(self, operator: Any, args: tuple[Any, ...]) -> None:
+        """Note an operator; a failure ends the observation, never the workload."""
         if not self._active:
             return
+        try:
+            self._attribute(operator, args)
+        except Exception as error:
+            self._active = False
+            self._failure = error
+
+    def _attribute(self, operator: Any, args: tuple[Any, ...]) -> None:
         if threading.get_ident() != self._thread:
             self._elsewhere += 1
             return
         self._operators += 1
-        # 0 is this frame, 1 the mode's, 2 the one that ran the operator.
-        frame: FrameType | None = sys._getframe(2)
+        # 0 is this frame, 1 _observe's, 2 the mode's, 3 the one that ran the operator.
+        frame: FrameType | None = sys._getframe(3)
         phase = BACKWARD if self._graph_task() != -1 else 0
         innermost = True
         opaque = 0
@@ -210,12 +227,8 @@ class Discovery:
         return self._files[name]
 
     def _is_library(self, name: str) -> bool:
-        return (
-            not name.startswith("<")
-            and not name.startswith(self._torch_folder)
-            and name.startswith(self._libraries)
-            and "site-packages" in name
-        )
+        """Whether a file is of an installed package other than torch."""
+        return name.startswith(self._packages) and not name.startswith(self._torch_folder)
 
 
 def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDispatchMode:
@@ -242,10 +255,16 @@ def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDisp
     return ObserverMode()  # type: ignore[no-untyped-call]
 
 
-def _library_folders() -> tuple[str, ...]:
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
+def _folders(*names: str) -> tuple[str, ...]:
     paths = {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in names}
     return tuple(sorted(paths))
+
+
+def _package_folders() -> tuple[str, ...]:
+    """Where packages are installed: of this environment, of the user, of the distribution."""
+    others = {*site.getsitepackages(), site.getusersitepackages()}
+    found = {os.path.realpath(path) + os.sep for path in others}
+    return tuple(sorted(found.union(_folders("purelib", "platlib"))))
 
 
 def _example(args: tuple[Any, ...]) -> str:

@@ -24,12 +24,16 @@ class EmbeddedPlan:
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
         self._ids: dict[tuple[str, int, str], int] = {}
+        self._files: dict[str, str] = {}
         self._sites: list[dict[str, Any]] = []
         self._ordinals: dict[tuple[str, int], int] = {}
 
     def site(self, function: Any, name: str | None, frame: Any) -> int:
         """Id of the callsite at the caller's line; the same line and name give the same id."""
-        file, line = os.path.realpath(frame.f_code.co_filename), frame.f_lineno
+        name_of_file, line = frame.f_code.co_filename, frame.f_lineno
+        file = self._files.get(name_of_file)
+        if file is None:
+            file = self._files[name_of_file] = os.path.realpath(name_of_file)
         callee = name if name is not None else _name(function)
         key = (file, line, callee)
         known = self._ids.get(key)

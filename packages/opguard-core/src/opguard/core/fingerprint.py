@@ -52,6 +52,9 @@ def xor_signature_rows(tensor: torch.Tensor) -> torch.Tensor:
     rows = dense.shape[0] if dense.dim() else 1
     if dense.numel() == 0:
         return torch.zeros(rows, dtype=torch.int64, device=dense.device)
+    if dense.is_cpu:
+        data = dense.contiguous().flatten().view(torch.uint8).numpy()
+        return torch.tensor(xorsig.row_xor(data, rows), dtype=torch.int64)
     words = _fallback.words(dense.reshape(rows, -1))
     return _fallback.fold(words).to(torch.int64) & 0xFFFFFFFF
 
@@ -96,7 +99,7 @@ def signature_bytes(tensor: torch.Tensor, regions: int) -> bytes:
         return _native(tensor, regions)
     plain = tensor.detach()
     both = torch.cat([_fallback.region_xor(plain, regions), _fallback.region_mix(plain, regions)])
-    return _native_bytes(both.cpu())
+    return both.cpu().numpy().tobytes()
 
 
 def _native(tensor: torch.Tensor, regions: int) -> bytes:
@@ -106,14 +109,16 @@ def _native(tensor: torch.Tensor, regions: int) -> bytes:
     )
 
 
-def _native_bytes(values: torch.Tensor) -> bytes:
-    return values.contiguous().numpy().tobytes()
-
-
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.device.type == "meta" or tensor.layout is not torch.strided:
         kind = "meta device" if tensor.device.type == "meta" else str(tensor.layout)
         raise ValueError(f"cannot fingerprint a tensor of {kind} as one piece; pass its components")
+    if tensor.numel():
+        # A storage can be freed or shrunk under a tensor, as sharding does between uses.
+        last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        needed = (tensor.storage_offset() + last + 1) * tensor.dtype.itemsize
+        if tensor.untyped_storage().nbytes() < needed:
+            raise ValueError("cannot fingerprint a tensor whose storage is freed")
     with torch.no_grad():
         if tensor.is_quantized:
             tensor = tensor.int_repr()

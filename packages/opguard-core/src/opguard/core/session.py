@@ -8,6 +8,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,14 +25,16 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_COUNTS = ("calls", "tensors", "steps", "other_thread_calls", "recorder_failures")
+
 _current: Session | None = None
 
 
 class Session:
     """Records the calls of instrumented source, and those named by :meth:`observe`.
 
-    One session is active in a process at a time. It starts to record when the workload has
-    imported torch, in the thread that started it; forked children inherit an inactive session.
+    One session is active in a process at a time. It records the thread that made it, from the
+    moment when the workload has imported torch; forked children inherit an inactive session.
 
     Args:
         capture: Directory of the whole capture; this rank writes ``rank-<r>`` in it.
@@ -66,6 +69,7 @@ class Session:
         self.regions = regions
         self.started_unix_ns = time.time_ns()
         self._pid = os.getpid()
+        self._thread = threading.get_ident()
         self._plan = plan
         self._recorder: CallRecorder | None = None
         self._writer = xorsig.CaptureWriter(
@@ -76,13 +80,12 @@ class Session:
             regions=regions,
         )
         self._totals: dict[str, int] | None = None
-        self._counts = {"calls": 0, "tensors": 0, "steps": 0, "recorder_failures": 0}
+        self._counts = dict.fromkeys(_COUNTS, 0)
 
     def start(self) -> None:
         """Record from now on, or from the moment when torch is imported."""
         global _current
         _current = self
-        os.register_at_fork(after_in_child=self._abandon)
         _torch_import.when_torch_is_imported(self._activate)
 
     def _activate(self) -> None:
@@ -92,18 +95,14 @@ class Session:
         from opguard.core.recording.recorder import CallRecorder
 
         keep_compiled_graphs()
-        self._recorder = CallRecorder(self._writer, self.regions)
+        self._recorder = CallRecorder(self._writer, self.regions, self._thread)
         _site.install(self._recorder)
 
     def _abandon(self) -> None:
         """In a forked child: the writer's thread is gone, and the capture is the parent's."""
-        global _current
-        if _current is self:
-            _current = None
-            _site.install(None)
-            if self._recorder is not None:
-                self._recorder.enabled = False
-            self._writer.abandon()
+        if self._recorder is not None:
+            self._recorder.enabled = False
+        self._writer.abandon()
 
     # What a workload or framework may call.
 
@@ -186,15 +185,28 @@ class Session:
             recorder = self._recorder
             if recorder is not None:
                 recorder.close()
-                self._counts = {
-                    "calls": recorder.calls,
-                    "tensors": recorder.tensors,
-                    "steps": recorder.step,
-                    "recorder_failures": recorder.failures,
-                }
+                numbers = (
+                    recorder.calls,
+                    recorder.tensors,
+                    recorder.step,
+                    recorder.elsewhere,
+                    recorder.failures,
+                )
+                self._counts = dict(zip(_COUNTS, numbers, strict=True))
             stats = self._writer.close()
             self._totals = {"batches": stats["batches"], "records": stats["records"]}
         return self._totals | self._counts
+
+
+def _leave_to_the_parent() -> None:
+    global _current
+    if _current is not None:
+        session, _current = _current, None
+        _site.install(None)
+        session._abandon()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _named(*values: Any) -> Any:
@@ -244,6 +256,7 @@ def capture(
     destination = Path(output).absolute()
     directory = destination / "capture"
     staging = Path(tempfile.mkdtemp(prefix="opguard-", dir=local_root))
+    owner = os.getpid()
     plan = EmbeddedPlan(Path(root) if root is not None else Path.cwd())
     try:
         session = Session(
@@ -257,10 +270,13 @@ def capture(
             failure = error
             raise
         finally:
-            session.close()
-            plan.write(destination, capture_id, rank)
-            publish_receipt(
-                session, action="trace", rank=rank, deterministic=False, failure=failure
-            )
+            # A forked child may leave the block as well: the capture is its parent's.
+            if os.getpid() == owner:
+                session.close()
+                plan.write(destination, capture_id, rank)
+                publish_receipt(
+                    session, action="trace", rank=rank, deterministic=False, failure=failure
+                )
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        if os.getpid() == owner:
+            shutil.rmtree(staging, ignore_errors=True)

@@ -57,6 +57,9 @@ COLLECTIVE_OUTPUTS = {
 
 _IGNORES_GRADIENTS = frozenset({"load_state_dict", "state_dict", "zero_grad"})
 
+KEEPS_OPTIMIZER_STATE = frozenset({"add_param_group", "state_dict", "zero_grad"})
+"""Optimizer methods that leave the state of every parameter as it is."""
+
 _LEAF_NAMESPACES = frozenset(
     {
         "torch",
@@ -86,7 +89,9 @@ def is_compiled(callee: Any) -> bool:
         return True
     if isinstance(callee, torch.nn.Module):
         return getattr(callee, "_compiled_call_impl", None) is not None
-    return hasattr(callee, "_torchdynamo_orig_callable")
+    # What torch.compiler.disable returns wraps a function in the same way.
+    disabled = getattr(callee, "_torchdynamo_disable", False)
+    return hasattr(callee, "_torchdynamo_orig_callable") and not disabled
 
 
 def overwritten_prefixes(callee: Any, name: str) -> tuple[str, ...]:

@@ -87,11 +87,21 @@ def flatten(item: Any, slot: str, value_slot: str, into: Slots, depth: int = 0) 
 
 
 def value_text(value: Any) -> str:
-    """A text of ``value`` that is equal exactly when the values are, in any process."""
-    text = value if type(value) is str else repr(value)
+    """A text of a plain value that is equal exactly when the values are, in any process."""
+    text = repr(value)
     if len(text) > MAX_TEXT:
         return f"{text[:MAX_TEXT]}…#{text_digest(text)}"
     return text
+
+
+def plain_text(item: Any) -> str:
+    """As :func:`value_text` for any object; one whose text would hold an address gives its type."""
+    simple = item is None or isinstance(item, (int, float, complex, str, bytes))
+    if simple or isinstance(item, _TORCH_PRIMITIVES):
+        return value_text(item)
+    if isinstance(item, (tuple, list)):
+        return f"({', '.join(plain_text(element) for element in item)})"
+    return _opaque_text(item)
 
 
 def _flatten_sequence(item: Any, slot: str, value_slot: str, into: Slots, depth: int) -> None:

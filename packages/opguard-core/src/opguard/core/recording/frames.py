@@ -65,6 +65,7 @@ class Frame:
         recorded: Slots of parameters that an optimizer step has recorded already.
         optimizers: Optimizers among the arguments, or the one that a method is bound to.
         optimizer_states: Their state before the call.
+        optimizer_depth: Optimizer steps that were running when the call began.
         random: Digests of the random generators before the call.
         python_random: Whether they include those of ``random`` and numpy.
     """
@@ -78,6 +79,7 @@ class Frame:
         "held",
         "inputs",
         "name",
+        "optimizer_depth",
         "optimizer_states",
         "optimizers",
         "python_random",
@@ -85,10 +87,11 @@ class Frame:
         "recorded",
     )
 
-    def __init__(self, callee: Any, name: str) -> None:
+    def __init__(self, callee: Any, optimizer_depth: int) -> None:
         self.call = 0
+        self.optimizer_depth = optimizer_depth
         self.callee = callee
-        self.name = name
+        self.name = ""
         self.flags = 0
         self.inputs: list[tuple[str, torch.Tensor]] = []
         self.before: dict[str, bytes | None] = {}

@@ -12,7 +12,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from opguard.core.recording.flatten import value_text
+from opguard.core.recording.flatten import plain_text
 from opguard.core.recording.frames import Frame, Role
 from opguard.core.recording.parameters import KnownParameters
 from opguard.core.recording.records import Records
@@ -25,7 +25,7 @@ class OptimizerHooks:
     Args:
         before: Receives the optimizer.
         after: Receives the optimizer and whether the step completes one step of the run: the
-            first optimizer that is seen to step is the clock.
+            first optimizer that is seen to step is the clock, and the next one when it is gone.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class OptimizerHooks:
         self._before(optimizer)
 
     def _post(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if self._clock is None:
+        if self._clock is None or self._clock() is None:
             self._clock = weakref.ref(optimizer)
         self._after(optimizer, self._clock() is optimizer)
 
@@ -119,8 +119,8 @@ class OptimizerRecords:
                 slot = f"state.{name}.{key}"
                 if isinstance(item, torch.Tensor):
                     yield from self._reader.read(slot, item)
-                elif isinstance(item, (int, float, bool, str, type(None), tuple, list)):
-                    yield slot, value_text(item)
+                else:
+                    yield slot, plain_text(item)
 
 
 def _identity(item: Reading | str) -> bytes | str | None:
@@ -133,4 +133,4 @@ def _settings(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str]]:
         for key, value in group.items():
             if key not in ("params", "param_names"):
                 item = value.item() if isinstance(value, torch.Tensor) else value
-                yield f"value.group[{index}].{key}", value_text(item)
+                yield f"value.group[{index}].{key}", plain_text(item)

@@ -91,11 +91,14 @@ class KnownParameters:
         return known.name if known is not None and known.ref() is parameter else None
 
     def gradients(self) -> Iterator[tuple[str, list[tuple[str, Reading]] | None]]:
-        """``(name, reading)`` of every known parameter's gradient; ``None`` where it has none."""
+        """``(name, reading)`` of every known parameter's gradient; ``None`` where it has none.
+
+        The bytes are read again: ``parameter.grad.data`` can be written without a trace.
+        """
         for known in list(self._known.values()):
             parameter = known.ref()
             if parameter is not None and parameter.requires_grad:
-                self._refresh_grad(known, parameter)
+                self._read_grad(known, parameter)
                 yield known.name, known.grad_reading
 
     def changes(self) -> dict[str, Effect]:
@@ -114,7 +117,7 @@ class KnownParameters:
                     found["param." + known.name] = Effect(before, known.reading)
             if known.grad_key != _grad_key(parameter):
                 before_grad = known.grad_reading
-                self._refresh_grad(known, parameter)
+                self._read_grad(known, parameter)
                 if _signatures(before_grad) != _signatures(known.grad_reading):
                     found["grad.param." + known.name] = Effect(before_grad, known.grad_reading)
         for identity in gone:
@@ -122,43 +125,48 @@ class KnownParameters:
         return found
 
     def alias_changes(self, tensor: torch.Tensor) -> dict[str, Effect]:
-        """Known parameters that share memory with ``tensor``, which a call has just changed.
+        """Known parameters and gradients that share memory with ``tensor``, just changed by a call.
 
-        A write through ``parameter.data`` or ``parameter.detach()`` moves no version counter of
-        the parameter; the memory tells.
+        A write through ``parameter.data``, ``parameter.grad.data`` or ``detach()`` moves no
+        version counter of what it changes; the memory tells.
         """
         found: dict[str, Effect] = {}
-        try:
-            storage = tensor.untyped_storage().data_ptr()
-        except Exception:
+        storage = _storage(tensor)
+        if not storage:
             return found
         for known in self._known.values():
             parameter = known.ref()
-            if parameter is None or parameter is tensor or not storage:
+            if parameter is None:
                 continue
-            try:
-                same = parameter.untyped_storage().data_ptr() == storage
-            except Exception:
-                continue
-            if same:
+            if parameter is not tensor and _storage(parameter) == storage:
                 before = known.reading
                 self._read(known, parameter)
                 if _signatures(before) != _signatures(known.reading):
                     found["param." + known.name] = Effect(before, known.reading)
+            grad = parameter.grad if parameter.is_leaf else None
+            if grad is not None and grad is not tensor and _storage(grad) == storage:
+                before_grad = known.grad_reading
+                self._read_grad(known, parameter)
+                if _signatures(before_grad) != _signatures(known.grad_reading):
+                    found["grad.param." + known.name] = Effect(before_grad, known.grad_reading)
         return found
 
     def _read(self, known: _Known, parameter: torch.Tensor) -> None:
         known.key = _key(parameter)
         known.reading = self._reader.read("", parameter)
 
-    def _refresh_grad(self, known: _Known, parameter: torch.Tensor) -> None:
-        if known.grad_key != _grad_key(parameter):
-            self._read_grad(known, parameter)
-
     def _read_grad(self, known: _Known, parameter: torch.Tensor) -> None:
         known.grad_key = _grad_key(parameter)
         grad = parameter.grad if parameter.is_leaf else None
         known.grad_reading = None if grad is None else self._reader.read("", grad)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """Address of the memory behind a tensor; 0 for one without."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except Exception:
+        return 0
 
 
 def _key(parameter: torch.Tensor) -> tuple[int, int]:

@@ -10,11 +10,12 @@ import torch
 
 from opguard.core.recording.callees import (
     FRESH_MEMORY,
+    KEEPS_OPTIMIZER_STATE,
     callee_name,
     is_compiled,
     may_use_python_random,
-    reads_gradients,
     overwritten_prefixes,
+    reads_gradients,
 )
 from opguard.core.recording.flatten import Slots, flatten
 from opguard.core.recording.frames import Flag, Frame, Mark, Phase, Role
@@ -34,20 +35,31 @@ _STOP_RECOMPUTATION = "_StopRecomputationError"
 _MAX_FAILURE_NOTES = 20
 
 
+class _NotFollowed(Exception):  # noqa: N818, never raised: it names how a call's record ended
+    """Stands for the end of a call whose inputs could not be recorded."""
+
+
 class CallRecorder:
     """Receives calls from :mod:`opguard.core._site` and writes their records.
 
-    It belongs to the thread that made it; calls of other threads run unrecorded. It never raises
-    into the workload: a failure of its own is written into the capture as a note and counted.
+    It records one thread; calls of other threads run unrecorded and are counted. Gradients may
+    arrive on threads of the autograd engine. It never raises into the workload: a failure of its
+    own is written into the capture as a note and counted.
+
+    Args:
+        writer: Receives the records.
+        regions: Regions per fingerprint.
+        thread: Identity of the thread to record.
 
     Attributes:
         enabled: Whether calls are recorded.
         step: Completed steps of the run; every call carries the number at its beginning.
         calls: Calls recorded so far.
+        elsewhere: Calls and gradients of other threads, which were not recorded.
         failures: Records that could not be made.
     """
 
-    def __init__(self, writer: CaptureWriter, regions: int) -> None:
+    def __init__(self, writer: CaptureWriter, regions: int, thread: int) -> None:
         names = Names(writer)
         self._records = Records(writer, names)
         self._reader = TensorReader(writer, names, regions)
@@ -57,13 +69,15 @@ class CallRecorder:
         self._gradients = GradientHooks(self._on_gradient)
         self._hooks = OptimizerHooks(self._before_step, self._after_step)
         self._random = RandomState()
-        self._thread = threading.get_ident()
+        self._thread = thread
+        self._lock = threading.RLock()
         self._stack: list[Frame] = []
         self._busy = False
         self._optimizer_depth = 0
         self.enabled = True
         self.step = 0
         self.calls = 0
+        self.elsewhere = 0
         self.failures = 0
 
     @property
@@ -92,12 +106,14 @@ class CallRecorder:
         self, index: int, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Frame | None:
         """Record a call's inputs; ``None`` when it is not to be recorded."""
-        frames: list[Frame] = []
-        self._guarded(
-            f"callsite {index}",
-            lambda: frames.append(self._begin(index, callee, args, kwargs)),
+        frame = Frame(callee, self._optimizer_depth)
+        began = self._guarded(
+            f"callsite {index}", lambda: self._begin(frame, index, args, kwargs or {})
         )
-        return frames[0] if frames else None
+        if not began and frame.call:
+            # Begun in the capture but not followed further: end it, or it would adopt later calls.
+            self._end(frame, None, _NotFollowed())
+        return frame if began else None
 
     def finish(self, token: object, result: Any) -> None:
         """Record a call's outputs and effects."""
@@ -107,25 +123,46 @@ class CallRecorder:
         """Record that a call raised, and what it had changed until then."""
         self._end(token, None, error)
 
-    def _guarded(self, where: str, action: Callable[[], None]) -> None:
-        """Run the recorder's own code unseen by the workload's modes, and without raising."""
-        if not self.enabled or self._busy or threading.get_ident() != self._thread:
-            return
-        self._busy = True
-        try:
-            with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-                action()
-        except Exception as error:
-            self.failures += 1
-            if self.failures <= _MAX_FAILURE_NOTES:
-                text = f"{where}: {type(error).__name__}: {error}"[:300]
-                self.note(Mark.NOTE, "recorder failure", text)
-        finally:
-            self._busy = False
+    def _guarded(
+        self, where: str, action: Callable[[], None], *, engine_threads: bool = False
+    ) -> bool:
+        """Run the recorder's own code unseen by the workload's modes, and without raising.
+
+        Args:
+            where: Names the action in a note, should it fail.
+            action: What to do.
+            engine_threads: Also on threads that Python did not start.
+
+        Returns:
+            Whether the action was done.
+        """
+        if not self.enabled:
+            return False
+        if threading.get_ident() != self._thread and not (engine_threads and _is_foreign_thread()):
+            self.elsewhere += 1
+            return False
+        with self._lock:
+            if self._busy:
+                return False
+            self._busy = True
+            try:
+                with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+                    action()
+            except Exception as error:
+                self.failures += 1
+                if self.failures <= _MAX_FAILURE_NOTES:
+                    text = f"{where}: {type(error).__name__}: {error}"[:300]
+                    self.note(Mark.NOTE, "recorder failure", text)
+                return False
+            finally:
+                self._busy = False
+            return True
 
     def _begin(
-        self, index: int, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
-    ) -> Frame:
+        self, frame: Frame, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        callee = frame.callee
+        frame.name = callee_name(callee)
         parent = self._stack[-1] if self._stack else None
         changed = self._known.changes()
         if parent is not None and changed:
@@ -133,22 +170,21 @@ class CallRecorder:
         slots = Slots()
         for position, item in enumerate(args):
             flatten(item, f"arg[{position}]", f"value.arg[{position}]", slots)
-        if kwargs:
-            for key, item in kwargs.items():
-                flatten(item, f"kwarg.{key}", f"value.{key}", slots)
+        for key, item in kwargs.items():
+            flatten(item, f"kwarg.{key}", f"value.{key}", slots)
         owner = getattr(callee, "__self__", None)
         if isinstance(owner, torch.Tensor):
             slots.tensors.append(("self", owner))
-        self.calls += 1
-        frame = Frame(callee, callee_name(callee))
         frame.flags = _flags(callee, frame.name)
         frame.optimizers = slots.optimizers
         is_step = False
         if isinstance(owner, torch.optim.Optimizer):
             is_step = frame.name == "step"
-            if not is_step:
+            if not is_step and frame.name not in KEEPS_OPTIMIZER_STATE:
                 frame.optimizers.append(owner)
         self._records.begin(frame, parent, index, self.step, self._phase(is_step))
+        self.calls += 1
+        self._stack.append(frame)
         self._record_inputs(frame, slots, parent)
         if reads_gradients(frame.name, args, frame.optimizers):
             for name, reading in self._known.gradients():
@@ -158,8 +194,6 @@ class CallRecorder:
             frame.optimizer_states.update(self._states.states(optimizer))
         frame.python_random = may_use_python_random(callee)
         frame.random = self._random.digests(frame.python_random)
-        self._stack.append(frame)
-        return frame
 
     def _phase(self, is_step: bool) -> Phase:
         if is_step or self._optimizer_depth:
@@ -185,8 +219,10 @@ class CallRecorder:
     def _end(self, token: object, result: Any, error: BaseException | None) -> None:
         if not isinstance(token, Frame) or token not in self._stack:
             return
-        # A generator that was abandoned, or an exception past inner calls, leaves frames behind.
+        # A generator that was abandoned, or an exception past inner calls, leaves frames behind;
+        # an optimizer step that raised has run no post hook.
         del self._stack[self._stack.index(token) :]
+        self._optimizer_depth = token.optimizer_depth
         self._guarded(token.name, lambda: self._finish(token, result, error))
 
     def _finish(self, frame: Frame, result: Any, error: BaseException | None) -> None:
@@ -261,7 +297,9 @@ class CallRecorder:
             )
 
     def _on_gradient(self, gradient: torch.Tensor, places: list[tuple[int, str]]) -> None:
-        self._guarded("gradient", lambda: self._record_gradient(gradient, places))
+        self._guarded(
+            "gradient", lambda: self._record_gradient(gradient, places), engine_threads=True
+        )
 
     def _record_gradient(self, gradient: torch.Tensor, places: list[tuple[int, str]]) -> None:
         if not _in_functorch(gradient):
@@ -279,6 +317,11 @@ def _flags(callee: Any, name: str) -> int:
     if name in FRESH_MEMORY:
         flags |= Flag.UNINITIALISED
     return flags
+
+
+def _is_foreign_thread() -> bool:
+    """Whether Python did not start this thread, as those of the autograd engine for a device."""
+    return threading.current_thread().name.startswith("Dummy-")
 
 
 def _in_functorch(tensor: torch.Tensor) -> bool:

@@ -92,15 +92,15 @@ class TensorReader:
             device = str(getattr(tensor, "device", "cpu"))
         except Exception:
             shape, dtype, device = (), "unknown", "unknown"
-        layout = self._layout(dtype, shape, None, device, "unread", 0)
+        layout = self._writer.layout(dtype, shape, None, device, "unread", 0)
         return Reading(layout, None, self._names.id(reason))
 
     def _parts(self, slot: str, tensor: Any, depth: int) -> Iterator[tuple[str, Reading]]:
-        if not isinstance(tensor, torch.Tensor):
-            yield slot, self._numpy(tensor)
-            return
         kind = type(tensor)
         try:
+            if not isinstance(tensor, torch.Tensor):
+                yield slot, self._numpy(tensor)
+                return
             if kind is torch.Tensor or kind is torch.nn.Parameter:
                 category = self._category(tensor)
                 if category == "plain":
@@ -186,7 +186,7 @@ class TensorReader:
         for size, stride in zip(shape, strides, strict=True):
             numel *= size
             last += (size - 1) * stride
-        layout = self._layout(
+        layout = self._writer.layout(
             str(dtype).removeprefix("torch."),
             tuple(shape),
             tuple(strides),
@@ -201,25 +201,16 @@ class TensorReader:
         dtype = array.dtype
         if dtype.hasobject:
             return self.describe(array, "numpy array of Python objects")
+        if dtype.itemsize == 0:
+            return self.describe(array, "numpy array of empty items")
         if any(stride < 0 or stride % dtype.itemsize for stride in array.strides):
             array = sys.modules["numpy"].ascontiguousarray(array)
         shape = tuple(array.shape)
         strides = tuple(stride // dtype.itemsize for stride in array.strides)
-        layout = self._layout(f"numpy.{dtype}", shape, strides, "cpu", "numpy", array.nbytes)
+        layout = self._writer.layout(f"numpy.{dtype}", shape, strides, "cpu", "numpy", array.nbytes)
         address = array.__array_interface__["data"][0]
         signature = xorsig.fingerprint(address, shape, strides, dtype.itemsize, self._regions)
         return Reading(layout, signature, 0)
-
-    def _layout(
-        self,
-        dtype: str,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...] | None,
-        device: str,
-        kind: str,
-        nbytes: int,
-    ) -> int:
-        return self._writer.layout(dtype, shape, strides, device, kind, nbytes)
 
 
 def _category_of(keys: set[str]) -> str:
