@@ -21,7 +21,13 @@ TOOLS = ROOT / "packages" / "opguard-tools"
 CORE = ROOT / "packages" / "opguard-core"
 PACKAGES = (CRATE, CORE, TOOLS)
 CARGO_MANIFEST = ("--manifest-path", str(CRATE / "Cargo.toml"))
-TEST_PACKAGES = ("pytest>=8.4", "pytest-xdist>=3.8", "hypothesis>=6.130", "numpy>=2.0")
+TEST_PACKAGES = (
+    "pytest>=8.4",
+    "pytest-xdist>=3.8",
+    "hypothesis>=6.130",
+    "numpy>=2.0",
+    "perfetto>=0.16",
+)
 # Most of the tests' time passes in subprocesses with one thread each. A module's tests stay on one
 # worker, since they share what its fixtures captured.
 IN_PARALLEL = ("--numprocesses", "auto", "--dist", "loadfile")
@@ -98,7 +104,8 @@ def tests(session: nox.Session) -> None:
 @nox.session(default=False, venv_backend="none")
 def cargo_tests(session: nox.Session) -> None:
     """Run the Rust tests."""
-    session.run("cargo", "test", *CARGO_MANIFEST, *session.posargs, external=True)
+    # In release mode, since the wheel's build has compiled the dependencies so.
+    session.run("cargo", "test", "--release", *CARGO_MANIFEST, *session.posargs, external=True)
 
 
 @nox.session(venv_backend="none")

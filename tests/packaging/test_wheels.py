@@ -62,6 +62,11 @@ def test_wheels_carry_type_marker_and_no_tests(wheels: dict[str, Path]) -> None:
         assert [name for name in names if "tests/" in name or "__pycache__" in name] == []
 
 
+def test_wheels_carry_the_licence(wheels: dict[str, Path]) -> None:
+    for wheel in wheels.values():
+        assert [name for name in names_in(wheel) if name.endswith("licenses/LICENSE")]
+
+
 def test_native_wheel_serves_every_supported_python(wheels: dict[str, Path]) -> None:
     _, _, python, abi, _ = wheels["xorsig"].stem.split("-")
     assert (python, abi) == ("cp311", "abi3")

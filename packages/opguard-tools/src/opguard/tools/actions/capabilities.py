@@ -23,7 +23,7 @@ from opguard.tools.protocol.models import (
 PLAN_VERSION = 1
 DIFF_DOCUMENT_VERSION = 1
 
-_DISTRIBUTIONS = ("opguard-core", "xorsig", "torch", "pydantic", "polars", "perfetto", "pyyaml")
+_DISTRIBUTIONS = ("opguard-core", "xorsig", "torch", "pydantic", "polars", "pyyaml")
 _CAPTURE_MODULES = {
     "torch": "torch",
     "opguard.core": "opguard-core",
@@ -44,6 +44,8 @@ _ABSENT = {
     "scope_refinement": "Automatic repetition of a capture with a narrower or deeper selection.",
     "preflight_caching": "Reuse of a discovery or plan without being told to.",
     "io_budgets": "Limits on writing for a whole cluster.",
+    "operator_capture": "Operators inside a call into an installed library, with the library's own "
+    "file and line: such a call is recorded at the callsite of the checkout only.",
     "align": "The action that applies a reviewed alignment map to a report.",
     "harness": "The harness for agents and its MCP server.",
     "cuda_kernels": "Fingerprint kernels on the device: CUDA tensors use tensor operations.",
