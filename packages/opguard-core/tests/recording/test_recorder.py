@@ -1,7 +1,10 @@
 """Roles: 0 input, 1 output, 2 effect before, 3 effect after, 4 gradient, 5/6 random streams."""
 
 import gc
+import inspect
 import operator
+import signal
+import sys
 import threading
 import weakref
 
@@ -9,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from opguard.core import recursion
 from opguard.core._site import iterate, site, store, subscript
 
 
@@ -432,3 +436,117 @@ def test_failure_of_the_recorder_never_reaches_the_workload(writer) -> None:
         recorder.close()
     assert recorder.failures > 0
     assert writer.marks[0][2] == "recorder failure"
+
+
+def test_numbers_that_a_workload_function_returns_are_not_recorded(recorder, writer) -> None:
+    def timed(x):
+        return x * 2, 0.25, "/tmp/a"
+
+    site(0, timed)(torch.ones(2))
+    site(0, torch.ones(1).item)()
+    assert list(writer.slots(1, 1)) == ["out[0]"]
+    assert writer.texts(1, 1) == {}
+    assert writer.texts(2, 1) == {"out": "1.0"}
+
+
+def test_loop_keeps_no_item_alive(recorder) -> None:
+    def dead_in_the_body(items):
+        found = []
+        for item in iterate(0, items):
+            reference = weakref.ref(item)
+            del item
+            found.append(reference() is None)
+        return found
+
+    assert dead_in_the_body(torch.ones(1) * n for n in range(2)) == [True, True]
+    assert dead_in_the_body(torch.ones(2, 2)) == [True, True]
+
+
+def test_parameters_can_be_swapped(recorder) -> None:
+    module = nn.Sequential(nn.Linear(2, 2))
+    loose = nn.Parameter(torch.ones(2))
+    site(0, module)(torch.ones(2))
+    loose.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([loose], lr=0.1)
+    site(1, optimizer.step)()
+    other = nn.Parameter(torch.zeros(2, 2))
+    torch.utils.swap_tensors(module[0].weight, other)
+    torch.utils.swap_tensors(loose, nn.Parameter(torch.zeros(2)))
+    assert torch.equal(site(0, module)(torch.ones(2)), module[0].bias)
+
+
+def test_exception_of_a_signal_handler_reaches_the_workload(recorder, monkeypatch) -> None:
+    class TimeLimitError(Exception):
+        pass
+
+    def handler(*_):
+        raise TimeLimitError
+
+    def interrupted(*_):
+        signal.raise_signal(signal.SIGUSR1)
+
+    monkeypatch.setattr(recorder, "_begin", interrupted)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(TimeLimitError):
+            site(0, torch.relu)(torch.ones(1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert recorder.failures == 0
+
+
+def test_deep_recursion_through_a_callsite_runs(recorder, writer) -> None:
+    def count(n, x):
+        return x if n == 0 else site(0, count)(n - 1, x)
+
+    before = sys.getrecursionlimit()
+    recursion.make_room()
+    try:
+        assert sys.getrecursionlimit() == before
+        depth = before - len(inspect.stack()) - 20
+        assert site(0, count)(depth, torch.ones(1)).item() == 1
+    finally:
+        recursion.give_back_room()
+    assert sys.getrecursionlimit() == before
+    assert len(writer.calls) == recursion.MAX_NESTED_CALLS
+    site(1, torch.relu)(torch.ones(1))
+    assert writer.calls[recursion.MAX_NESTED_CALLS + 1]["parent"] == 0
+
+
+def test_compiler_that_gives_up_on_a_frame_compiles_what_the_frame_calls(recorder) -> None:
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    def block(x):
+        return site(2, torch.sin)(x) + 1
+
+    def model(x):
+        for n in range(2):
+            x = site(1, block)(x)
+            torch._dynamo.graph_break()
+        return x
+
+    expected = torch.sin(torch.sin(torch.ones(2)) + 1) + 1
+    assert torch.equal(site(0, torch.compile(model, backend=backend))(torch.ones(2)), expected)
+    assert len(graphs) == 1
+
+
+def test_methods_of_container_subclasses_are_not_called(recorder, writer) -> None:
+    class Watched(list):
+        def __iter__(self):
+            raise AssertionError
+
+        __len__ = __iter__
+
+    class WatchedDict(dict):
+        def items(self):
+            raise AssertionError
+
+    def first(rows, table):
+        return rows[0] + table["a"]
+
+    site(0, first)(Watched([torch.ones(1)]), WatchedDict(a=torch.ones(1)))
+    assert set(writer.slots(1, 0)) == {"arg[0][0]", "arg[1].a"}

@@ -22,6 +22,7 @@ from opguard.tools.launch.errors import (
     RankUnexpectedError,
     ReceiptDuplicateError,
     ReceiptInvalidError,
+    RecorderFailedError,
     ScriptRaisedError,
     WorkerFailedError,
 )
@@ -137,6 +138,10 @@ def test_determinism_is_asked_for_in_the_request_only(
         ({"flip": True}, BatchCorruptError),
         ({"swap": True}, BatchCorruptError),
         ({"batches": 0}, RankEmptyError),
+        (
+            {"receipt_fields": {"counts": {"calls": 100, "recorder_failures": 6}}},
+            RecorderFailedError,
+        ),
         ({"worker_error": '{"type": "rank_failed", "message": "no disk"}'}, WorkerFailedError),
         ({"worker_error": "{"}, WorkerFailedError),
         (

@@ -186,6 +186,78 @@ def test_captures_of_an_earlier_diff_can_be_compared_again(different: Finished) 
     assert (different.pair.folder / "again" / "report.html").is_file()
 
 
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    made = Pair(tmp_path_factory.mktemp("repeated"))
+    made.make(candidate=b"diff")
+    return Finished(made, *made.diff("--json", "--output", "out", "--repeat", "1"))
+
+
+def test_repeat_traces_the_baseline_again_and_counts_its_steps(repeated: Finished) -> None:
+    found = repeated.document["repeatability"]
+    request = repeated.pair.folder / "out" / "steps" / "baseline-repeat-1" / "request.json"
+
+    assert repeated.status == 1
+    assert (found["runs"], found["differing_runs"], found["callsites"]) == (1, 0, [])
+    assert repeated.document["not_repeatable"] == []
+    assert json.loads(request.read_text())["output"].endswith("out/baseline/repeat-1")
+    assert "[7/8] baseline: repeat-1: done" in repeated.err
+    assert "[8/8] compare: done" in repeated.err
+    assert repeated.pair.sources() == [PROGRAM, PROGRAM]
+
+
+def compare_captures_again(pair: Pair, output: str, *options: str) -> tuple[int, dict[str, Any]]:
+    command = [*(sys.executable, "-m", "opguard.tools", "diff", "--json", "--output", output)]
+    process = pair.start([*command, "--captures", "out/baseline", "out/candidate", *options])
+    out, _ = process.communicate(timeout=300)
+    return process.returncode, json.loads(out)
+
+
+def test_existing_captures_take_repeats_too(repeated: Finished) -> None:
+    status, document = compare_captures_again(
+        repeated.pair, "again", "--repeats", "out/baseline/repeat-1", "out/baseline"
+    )
+
+    assert (status, document["repeatability"]["runs"]) == (1, 2)
+    assert document["origins"] == repeated.document["origins"]
+
+
+def test_repeat_of_another_workload_is_refused(repeated: Finished) -> None:
+    other = repeated.pair.folder / "other"
+    shutil.copytree(repeated.pair.folder / "out" / "baseline" / "repeat-1", other)
+    path = other / "worker-request.json"
+    request = json.loads(path.read_text())
+    request["request"]["workload"]["args"] += ["--seed", "1"]
+    path.write_text(json.dumps(request))
+
+    status, document = compare_captures_again(repeated.pair, "refused", "--repeats", "other")
+
+    assert (status, document["error"]["type"]) == (3, "repeat_unequal")
+    assert "--seed" in document["error"]["message"]
+
+
+def test_arguments_that_differ_are_named_and_are_no_origin(equal: Finished) -> None:
+    folder = equal.pair.folder
+    shutil.copytree(folder / "out" / "baseline" / "trace", folder / "seeded")
+    path = folder / "seeded" / "worker-request.json"
+    request = json.loads(path.read_text())
+    request["request"]["workload"]["args"] += ["--seed", "1"]
+    path.write_text(json.dumps(request))
+    process = equal.pair.start(
+        [
+            *(sys.executable, "-m", "opguard.tools", "diff"),
+            *("--captures", "out/baseline", "seeded", "--output", "circumstances"),
+        ]
+    )
+    out, _ = process.communicate(timeout=300)
+
+    assert process.returncode == 0
+    assert out.splitlines()[:2] == [
+        "The runs differ in their circumstances; no recorded value differs.",
+        "  arguments      --seed is not set in the baseline and 1 in the candidate",
+    ]
+
+
 FAILING = {
     "exit": 1,
     "receipt_fields": {

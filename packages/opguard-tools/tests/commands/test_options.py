@@ -123,6 +123,8 @@ def test_default_output_is_outside_a_checkout_that_is_the_current_folder(
         (["--captures", "../a", "../b", "--baseline", "../a"], "--baseline"),
         (["--captures", "../a", "../b", "--nproc", "2"], "--nproc"),
         (["--captures", "../a", "../b", "--", "--seed"], "--"),
+        (["--captures", "../a", "../b", "--repeat", "1"], "--repeat"),
+        (["--baseline", "../a", "--candidate", "../b", "--repeats", "../a"], "--repeats"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
@@ -139,6 +141,9 @@ def test_option_that_cannot_be_obeyed_is_named(
         ["--nproc", "0"],
         ["--nproc", "two"],
         ["--timeout", "0"],
+        ["--repeat", "-1"],
+        ["--repeat", "one"],
+        ["--captures", "a", "b", "--repeats"],
         ["--timeout", "nan"],
         ["--timeout", "inf"],
         ["--captures", "only-one"],
@@ -167,3 +172,28 @@ def test_captures_may_be_trace_outputs_or_sides_of_a_diff_output(sides: Path) ->
         partial=True,
         output=sides / "work" / "out",
     )
+
+
+def test_repeats_are_a_number_of_runs_or_existing_captures(sides: Path) -> None:
+    for folder in ("one", "two", "three"):
+        (sides / folder).mkdir()
+        (sides / folder / "plan.json").write_text("{}")
+        (sides / folder / "worker-request.json").write_text("{}")
+
+    run = parse_options(parse("--baseline", "../a", "--candidate", "../b", "--repeat", "3"))
+    read = parse_options(parse("--captures", "../one", "../two", "--repeats", "../three", "../one"))
+
+    assert isinstance(run, CheckoutOptions)
+    assert run.repeats == 3
+    assert isinstance(read, CaptureOptions)
+    assert read.repeats == (sides / "three", sides / "one")
+
+
+def test_repeat_that_is_no_capture_is_named_with_its_option(sides: Path) -> None:
+    for folder in ("one", "two"):
+        (sides / folder).mkdir()
+        (sides / folder / "plan.json").write_text("{}")
+        (sides / folder / "worker-request.json").write_text("{}")
+
+    with pytest.raises(UsageError, match="--repeats: "):
+        parse_options(parse("--captures", "../one", "../two", "--repeats", "."))

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
@@ -57,6 +58,8 @@ class Recording:
     regions: int = 4
     step: int = 0
     sites: dict[str, int] = field(default_factory=dict)
+    loops: set[str] = field(default_factory=set)
+    failures: list[str] = field(default_factory=list)
     _calls: dict[int, dict[str, object]] = field(default_factory=dict)
     _tensors: list[dict[str, object]] = field(default_factory=list)
     _values: list[dict[str, object]] = field(default_factory=list)
@@ -129,6 +132,12 @@ class Recording:
             pass
         return call
 
+    def item(self, loader: str, text: str | None, **what: object) -> int:
+        """Record that a ``for`` over ``loader`` fetched an item, or with None that it ended."""
+        self.loops.add(loader)
+        what |= {"error": "StopIteration"} if text is None else {"outputs": {"out": text}}
+        return self.call(loader, name="__next__", **what)
+
     def gradient(self, call: int, slot: str, text: str) -> None:
         """Record a gradient that reaches an output of an earlier call."""
         self._put(call, GRADIENT, {slot: text})
@@ -147,9 +156,13 @@ class Recording:
             pl.DataFrame(list(self._calls.values()), schema=CALLS_SCHEMA),
             pl.DataFrame(self._tensors, schema=TENSORS_SCHEMA),
             pl.DataFrame(self._values, schema=VALUES_SCHEMA),
-            pl.DataFrame([], schema=MARKS_SCHEMA),
+            pl.DataFrame([self._note(text) for text in self.failures], schema=MARKS_SCHEMA),
             incomplete,
         )
+
+    def _note(self, text: str) -> dict[str, object]:
+        note = {"kind": 2, "step": self.step, "name": "recorder failure", "value": text}
+        return note | {"tick": self.tick(), "time_ns": self._tick * 1000}
 
 
 def tensor(text: str, regions: int = 4) -> dict[str, object]:
@@ -185,7 +198,7 @@ def callsites(recording: Recording, operators: Mapping[str, Sequence[str]]) -> d
             col=0,
             end_col=20,
             qualname="main",
-            kind="call",
+            kind="iterate" if callee in recording.loops else "call",
             callee=callee.partition("#")[0],
             text=f"{callee.partition('#')[0]}(...)",
             statement=(number + 1, 0),
@@ -200,6 +213,8 @@ def view(
     *ranks: Recording,
     incomplete: Mapping[int, str] | None = None,
     operators: Mapping[str, Sequence[str]] | None = None,
+    request: Mapping[str, Any] | None = None,
+    receipts: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> CaptureView:
     """A capture of the given ranks; they share their callsites, so record them in one order."""
     reasons = incomplete or {}
@@ -207,7 +222,7 @@ def view(
     sites = callsites(widest, operators or {})
     source = "".join(f"{site.text}\n" for site in sites.values()).encode()
     tables = {rank: found.tables(reasons.get(rank)) for rank, found in enumerate(ranks)}
-    return CaptureView(sites, {"train.py": source}, tables, reasons)
+    return CaptureView(sites, {"train.py": source}, tables, reasons, receipts or {}, request or {})
 
 
 def align_by_callee(

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "compare"))
 
 from capture_builders import Recording, align_by_callee, view
 
-from opguard.tools.compare import Comparison, compare_captures
+from opguard.tools.compare import Comparison, compare_captures, compare_with_repeats
 
 HOSTILE = "<script>alert('x')</script>&\"\x1b[31m"
 """Text of a workload that a report must not execute or pass to a terminal."""
@@ -52,3 +52,34 @@ def cut() -> Comparison:
     short.call("load", outputs={"out": "x0"})
     left, right = view(record({}, "a")), view(short, incomplete={0: f"killed {HOSTILE}"})
     return compare_captures(left, right, align_by_callee(left, right), [0])
+
+
+def shuffled(noisy: str, order: str, *, failures: int = 0) -> Recording:
+    """A loop over hostile data and a scatter that may vary."""
+    run = Recording(failures=[f"call {n}: {HOSTILE}" for n in range(failures)])
+    for step, item in enumerate(order):
+        run.step = step
+        run.item(HOSTILE, f"x{item}")
+        run.call("scatter", inputs={"arg[0]": "i"}, outputs={"out": f"{noisy}{step}"})
+    return run
+
+
+@pytest.fixture
+def around() -> Comparison:
+    """Another seed, the data in another order, a failed record, and a scatter that varies."""
+
+    def launched(seed: str) -> dict[str, object]:
+        return {"request": {"workload": {"script": "train.py", "args": ["--seed", seed]}}}
+
+    receipt = {"counts": {"recorder_failures": 2}}
+    left = view(shuffled("a", "012"), request=launched("0"))
+    right = view(shuffled("b", "021", failures=1), request=launched(HOSTILE), receipts={0: receipt})
+    again = view(shuffled("c", "012"), request=launched("0"))
+    return compare_with_repeats(left, right, align_by_callee(left, right), [0], [again])
+
+
+@pytest.fixture
+def unsteady() -> Comparison:
+    """Nothing differs but a scatter that varies between equal runs as well."""
+    left, right, again = (view(shuffled(noisy, "012")) for noisy in "abc")
+    return compare_with_repeats(left, right, align_by_callee(left, right), [0], [again])

@@ -17,6 +17,7 @@ def test_document_has_the_promised_fields(differing: Comparison) -> None:
     assert (found["ranks"], found["coverage"]) == ([0, 1], "observed_callsites_only")
     assert set(found) >= {
         "observed", "origins", "first", "unpaired", "incomplete", "inherited", "reports", "verdict",
+        "circumstances", "not_repeatable", "repeatability", "warnings",
     }  # fmt: skip
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
@@ -48,6 +49,7 @@ def test_origin_names_both_sides_slots_and_regions(differing: Comparison) -> Non
         "order": origin["order"],
         "kind": "outputs_differ",
         "why": "inputs equal, outputs differ",
+        "circumstance": None,
         "relation_source": "exact",
         "baseline": place,
         "candidate": place,
@@ -66,6 +68,8 @@ def test_origin_names_both_sides_slots_and_regions(differing: Comparison) -> Non
             }
         ],
         "slots_differing": 1,
+        "repeats": None,
+        "repeat_of": None,
     }
 
 

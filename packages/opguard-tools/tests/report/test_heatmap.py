@@ -33,6 +33,7 @@ def test_neighbouring_columns_of_one_relation_are_one_cell() -> None:
                     HeatCell(0, 2, "equal", "from step 0: 1 equal"),
                     HeatCell(2, 2, "different", "from step 2: 1 different"),
                 ],
+                origin=True,
             ),
         ],
         hidden=0,

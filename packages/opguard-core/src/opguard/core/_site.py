@@ -17,7 +17,13 @@ _call_site: Any = None
 
 
 class Recorder(Protocol):
-    """What a recorder offers to the native call wrapper ``xorsig.CallSite``."""
+    """What a recorder offers to the native call wrapper ``xorsig.CallSite``.
+
+    Attributes:
+        full: Whether so many calls are being recorded inside one another that no more may be.
+    """
+
+    full: bool
 
     def begin(
         self, index: int, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
@@ -43,7 +49,7 @@ def install(recorder: Recorder | None) -> None:
 
 def site(index: int, callee: Any) -> Any:
     """Stand in for ``callee`` at callsite ``index`` of the plan."""
-    if _recorder is None:
+    if _recorder is None or _recorder.full:
         return callee
     return _call_site(index, callee, _recorder)
 
@@ -69,7 +75,7 @@ class _Subscript:
 
 def subscript(index: int, base: Any) -> Any:
     """Stand in for ``base`` in ``base[...]``, which keeps the order of evaluation."""
-    if _recorder is None:
+    if _recorder is None or _recorder.full:
         return base
     return _Subscript(index, base)
 
@@ -85,20 +91,23 @@ def _iterate(index: int, iterable: Any) -> Iterator[Any]:
         # The items are views of the tensor: each is its call's input as well, or a differing
         # tensor would look as if iterating over it had made the difference.
         for item in iterator:
-            yield site(index, _unchanged)(item)
+            held = [site(index, _unchanged)(item)]
+            del item
+            yield held.pop()
         return
     advance = site(index, iterator.__next__)
     while True:
         try:
-            item = advance()
+            held = [advance()]
         except StopIteration:
             return
-        yield item
+        # No name of this frame may keep the item alive while the loop's body runs.
+        yield held.pop()
 
 
 def iterate(index: int, iterable: Any) -> Any:
     """Stand in for the iterable of a ``for``; every item is recorded as one call."""
-    if _recorder is None:
+    if _recorder is None or _recorder.full:
         return iterable
     return _iterate(index, iterable)
 
@@ -107,3 +116,10 @@ def store(index: int, target: Any) -> None:
     """Record what an augmented assignment left in its target."""
     if _recorder is not None:
         site(index, _unchanged)(target)
+
+
+def frames() -> tuple[Any, ...]:
+    """Functions of this module whose frames stand between those of the workload."""
+    item = (_Subscript.__init__, _Subscript.__getitem__)
+    changes = (_Subscript.__setitem__, _Subscript.__delitem__)
+    return (site, subscript, iterate, store, _iterate, _unchanged, *item, *changes)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import xorsig
 from opguard.core import _torch_import
+from opguard.core.interruption import comes_from_signal_handler
 
 if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -135,6 +136,8 @@ class Discovery:
         try:
             self._attribute(operator, args)
         except Exception as error:
+            if comes_from_signal_handler(error):
+                raise
             self._active = False
             self._failure = error
 
@@ -270,9 +273,10 @@ def _package_folders() -> tuple[str, ...]:
 def _example(args: tuple[Any, ...]) -> str:
     """Dtype and shape of the first tensor argument, e.g. ``float32[8, 64]``."""
     for item in args:
-        if hasattr(item, "dtype") and hasattr(item, "shape"):
-            dtype = str(item.dtype).removeprefix("torch.")
-            return f"{dtype}{list(item.shape)}"
+        try:
+            return f"{item.dtype}{list(item.shape)}".removeprefix("torch.")
+        except (AttributeError, RuntimeError, TypeError):
+            continue  # no tensor, or one without a shape: a parameter that is not made yet
     return ""
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import xorsig
-from opguard.core import _site, _torch_import
+from opguard.core import _site, _torch_import, recursion
 from opguard.core.embedded import EmbeddedPlan
 from opguard.core.environment import identify_rank, regions_from_environment
 from opguard.core.receipt import publish_receipt
@@ -95,6 +95,7 @@ class Session:
         from opguard.core.recording.recorder import CallRecorder
 
         keep_compiled_graphs()
+        recursion.make_room()
         self._recorder = CallRecorder(self._writer, self.regions, self._thread)
         _site.install(self._recorder)
 
@@ -182,6 +183,7 @@ class Session:
             if _current is self:
                 _current = None
                 _site.install(None)
+                recursion.give_back_room()
             recorder = self._recorder
             if recorder is not None:
                 recorder.close()

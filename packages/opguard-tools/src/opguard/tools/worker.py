@@ -21,6 +21,7 @@ import atexit
 import importlib.machinery
 import io
 import json
+import linecache
 import os
 import tokenize
 import types
@@ -111,6 +112,7 @@ def _set_up(request: dict[str, Any], ending: _Ending) -> None:
     else:
         from opguard.core.session import Session
 
+        _show_original_lines(request)
         recording = Session(capture, staging, **common)
     recording.start()
     pid = os.getpid()
@@ -131,6 +133,23 @@ def _set_up(request: dict[str, Any], ending: _Ending) -> None:
     # Registered before any of the workload's code runs, so it runs after all of its handlers.
     atexit.register(finish)
     _flush_before_os_exit(finish, pid, ending)
+
+
+def _show_original_lines(request: dict[str, Any]) -> None:
+    """Let tracebacks, ``inspect.getsource`` and ``torch.jit`` read the source without wrappers.
+
+    Entries without a modification time stay in ``linecache`` although the files differ. Line
+    numbers are the same in both.
+    """
+    if request["plan"] is None:
+        return
+    sources = Path(request["plan"]).parent / "sources"
+    checkouts = {request["checkout"], request["request"]["workload"]["cwd"]}
+    for source in sources.rglob("*"):
+        lines = linecache.getlines(str(source)) if source.is_file() else []
+        for checkout in checkouts if lines else ():
+            name = os.path.join(checkout, source.relative_to(sources))
+            linecache.cache[name] = (source.stat().st_size, None, lines, name)
 
 
 def _flush_before_os_exit(finish: Callable[[], None], pid: int, ending: _Ending) -> None:

@@ -104,6 +104,20 @@ def overwritten_prefixes(callee: Any, name: str) -> tuple[str, ...]:
     return ("kwarg.out",)
 
 
+def runs_workload_code(callee: Any) -> bool:
+    """Whether the callee is a Python function that is not torch's own.
+
+    The numbers and texts that it returns come from calls inside it, or from a clock, a path or a
+    counter. They say nothing about tensors that the calls inside it do not say themselves.
+    """
+    while isinstance(callee, functools.partial):
+        callee = callee.func
+    function = getattr(callee, "__func__", callee)
+    if not isinstance(function, types.FunctionType):
+        return False
+    return (function.__module__ or "").partition(".")[0] != "torch"
+
+
 def reads_gradients(name: str, args: tuple[Any, ...], optimizers: Sequence[Any]) -> bool:
     """Whether gradients of parameters that no argument shows may be inputs of a call.
 

@@ -66,9 +66,10 @@ def flatten(item: Any, slot: str, value_slot: str, into: Slots, depth: int = 0) 
     elif depth >= MAX_DEPTH:
         into.values.append((value_slot, f"<{kind.__name__}>"))
     elif isinstance(item, dict):
-        for count, (key, value) in enumerate(item.items()):
+        # Unbound methods here and below: those of a workload's subclass may do anything.
+        for count, (key, value) in enumerate(dict.items(item)):
             if count == MAX_ITEMS:
-                into.values.append((f"{value_slot}.…", f"{len(item)} items"))
+                into.values.append((f"{value_slot}.…", f"{dict.__len__(item)} items"))
                 break
             flatten(value, f"{slot}.{key}", f"{value_slot}.{key}", into, depth + 1)
     elif isinstance(item, (list, tuple)):
@@ -105,13 +106,14 @@ def plain_text(item: Any) -> str:
 
 
 def _flatten_sequence(item: Any, slot: str, value_slot: str, into: Slots, depth: int) -> None:
-    names = getattr(item, "_fields", None)
-    if len(item) > 8 and all(type(element) in (int, float, bool) for element in item):
-        into.values.append((value_slot, value_text(item)))
+    names = getattr(type(item), "_fields", None)
+    items = list.copy(item) if isinstance(item, list) else tuple.__add__(item, ())
+    if len(items) > 8 and all(type(element) in (int, float, bool) for element in items):
+        into.values.append((value_slot, value_text(items)))
         return
-    for index, value in enumerate(item):
+    for index, value in enumerate(items):
         if index == MAX_ITEMS:
-            into.values.append((f"{value_slot}[…]", f"{len(item)} items"))
+            into.values.append((f"{value_slot}[…]", f"{len(items)} items"))
             break
         if names is not None and index < len(names):
             suffix = f".{names[index]}"

@@ -36,7 +36,7 @@ class ModuleRecords:
         for name, parameter in module.named_parameters(remove_duplicate=False):
             slot = f"{prefix}param.{name}"
             frame.held.add(id(parameter))
-            parts = self._known.reading(parameter, name, fresh=fresh)
+            parts = self._known.reading(parameter, name, module, fresh=fresh)
             if not overwritten:
                 records.under(call, Role.INPUT, slot, parts)
         for name, buffer in module.named_buffers(remove_duplicate=False):
@@ -66,7 +66,7 @@ class ModuleRecords:
         """
         for name, parameter in module.named_parameters(remove_duplicate=False):
             if id(parameter) not in unless:
-                parts = self._known.reading(parameter, name, fresh=True)
+                parts = self._known.reading(parameter, name, module, fresh=True)
                 self._records.under(call, Role.OUTPUT, f"{prefix}param.{name}", parts)
         for name, buffer in module.named_buffers(remove_duplicate=False):
             if id(buffer) not in unless:

@@ -69,7 +69,7 @@ class OptimizerRecords:
         records, call = self._records, frame.call
         for group, name, parameter in self._members(optimizer):
             slot = "param." + name
-            parts = self._known.reading(parameter, name, fresh=True)
+            parts = self._known.reading(parameter, name, optimizer, fresh=True)
             records.under(call, role, slot, parts)
             frame.recorded.add(slot)
             if role is Role.INPUT:
@@ -107,7 +107,7 @@ class OptimizerRecords:
                 name = self._known.name(parameter)
                 if name is None:
                     name = f"group[{group_index}][{index}]"
-                    self._known.learn(parameter, name, by_position=True)
+                    self._known.learn(parameter, name, optimizer, (group_index, index))
                 yield group_index, name, parameter
 
     def _items(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Reading | str]]:

@@ -11,6 +11,9 @@ import torch
 from opguard.core.recording.tensors import Reading, TensorReader
 
 
+Owner = torch.nn.Module | torch.optim.Optimizer
+
+
 class Effect(NamedTuple):
     """A known parameter or gradient before and after a change; ``None`` where it was absent."""
 
@@ -23,18 +26,55 @@ class _Known:
 
     A reading is kept with the identity, version counter and address that it was taken at. The
     gradient is referred to by identity and version only, so that nothing is kept alive.
+
+    The parameter is found again at its owner. A weak reference to the tensor itself would make
+    ``torch.utils.swap_tensors`` raise, which modules use to convert their parameters.
     """
 
-    __slots__ = ("by_position", "grad_key", "grad_reading", "key", "name", "reading", "ref")
+    __slots__ = (
+        "_field",
+        "_group",
+        "_identity",
+        "_owner",
+        "by_position",
+        "grad_key",
+        "grad_reading",
+        "key",
+        "name",
+        "reading",
+    )
 
-    def __init__(self, parameter: torch.Tensor, name: str, by_position: bool) -> None:
-        self.ref = weakref.ref(parameter)
+    def __init__(
+        self, parameter: torch.Tensor, name: str, owner: Owner, place: tuple[int, int] | None
+    ) -> None:
+        self._identity = id(parameter)
+        self._owner: weakref.ref[Any] = weakref.ref(parameter)
+        self._group, self._field = place if place is not None else (-1, name.rpartition(".")[2])
+        by_position = place is not None
+        if isinstance(owner, torch.optim.Optimizer):
+            self._owner = weakref.ref(owner)
+        elif (holder := _holder(owner, name, parameter)) is not None:
+            self._owner = weakref.ref(holder)
         self.name = name
         self.by_position = by_position
         self.key: tuple[int, int] | None = None
         self.reading: list[tuple[str, Reading]] = []
         self.grad_key: tuple[int, int, int] | None = None
         self.grad_reading: list[tuple[str, Reading]] | None = None
+
+    def ref(self) -> torch.Tensor | None:
+        """The parameter; ``None`` once its owner is gone or holds another one instead."""
+        owner = self._owner()
+        if owner is None or isinstance(owner, torch.Tensor):
+            return owner
+        try:
+            if isinstance(owner, torch.nn.Module):
+                found = owner._parameters.get(self._field)
+            else:
+                found = owner.param_groups[self._group]["params"][self._field]
+        except LookupError:
+            return None
+        return found if id(found) == self._identity else None
 
 
 class KnownParameters:
@@ -48,17 +88,26 @@ class KnownParameters:
         self._reader = reader
         self._known: dict[int, _Known] = {}
 
-    def learn(self, parameter: torch.Tensor, name: str, *, by_position: bool = False) -> _Known:
+    def learn(
+        self,
+        parameter: torch.Tensor,
+        name: str,
+        owner: Owner,
+        place: tuple[int, int] | None = None,
+    ) -> _Known:
         """Remember ``parameter``; of several names the longest is kept.
 
         Args:
             parameter: The parameter.
             name: Its name in the module at hand.
-            by_position: The name says only where an optimizer holds it; any other replaces it.
+            owner: That module, or an optimizer.
+            place: Group and index in an optimizer: the name says only where that holds the
+                parameter, and any other name replaces it.
         """
+        by_position = place is not None
         known = self._known.get(id(parameter))
         if known is None or known.ref() is not parameter:
-            known = self._known[id(parameter)] = _Known(parameter, name, by_position)
+            known = self._known[id(parameter)] = _Known(parameter, name, owner, place)
             self._read(known, parameter)
             self._read_grad(known, parameter)
         elif not by_position and (known.by_position or len(name) > len(known.name)):
@@ -66,21 +115,22 @@ class KnownParameters:
         return known
 
     def reading(
-        self, parameter: torch.Tensor, name: str, *, fresh: bool
+        self, parameter: torch.Tensor, name: str, owner: Owner, *, fresh: bool
     ) -> list[tuple[str, Reading]]:
         """The parameter's fingerprint.
 
         Args:
             parameter: The parameter.
             name: Its name in the module at hand.
+            owner: That module, or an optimizer.
             fresh: Read the bytes again even when version and address are unchanged. Version
                 counters miss writes through ``.data`` and numpy, so only a module called from
                 within another module's call, which has just read them, may pass ``False``.
         """
         known = self._known.get(id(parameter))
         if known is None or known.ref() is not parameter:
-            return self.learn(parameter, name).reading
-        self.learn(parameter, name)
+            return self.learn(parameter, name, owner).reading
+        self.learn(parameter, name, owner)
         if fresh or known.key != _key(parameter):
             self._read(known, parameter)
         return known.reading
@@ -161,18 +211,28 @@ class KnownParameters:
         known.grad_reading = None if grad is None else self._reader.read("", grad)
 
 
+def _holder(module: Any, name: str, parameter: torch.Tensor) -> torch.nn.Module | None:
+    """The module that holds a parameter itself; ``None`` where the name does not lead to it."""
+    path, _, field = name.rpartition(".")
+    try:
+        holder: torch.nn.Module = module.get_submodule(path)
+    except AttributeError:
+        return None
+    return holder if holder._parameters.get(field) is parameter else None
+
+
 def _storage(tensor: torch.Tensor) -> int:
     """Address of the memory behind a tensor; 0 for one without."""
     try:
         return tensor.untyped_storage().data_ptr()
-    except Exception:
+    except (AttributeError, RuntimeError, TypeError):
         return 0
 
 
 def _key(parameter: torch.Tensor) -> tuple[int, int]:
     try:
         return parameter._version, parameter.data_ptr()
-    except Exception:
+    except (AttributeError, RuntimeError, TypeError):
         return -1, 0
 
 
@@ -184,7 +244,7 @@ def _grad_key(parameter: torch.Tensor) -> tuple[int, int, int]:
         return 0, 0, 0
     try:
         return id(grad), grad._version, grad.data_ptr()
-    except Exception:
+    except (AttributeError, RuntimeError, TypeError):
         return id(grad), -1, 0
 
 

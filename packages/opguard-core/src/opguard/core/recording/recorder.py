@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from opguard.core.compiled import hidden_from_compiler
+from opguard.core.interruption import comes_from_signal_handler
 from opguard.core.recording.callees import (
     FRESH_MEMORY,
     KEEPS_OPTIMIZER_STATE,
@@ -16,6 +18,7 @@ from opguard.core.recording.callees import (
     may_use_python_random,
     overwritten_prefixes,
     reads_gradients,
+    runs_workload_code,
 )
 from opguard.core.recording.flatten import Slots, flatten
 from opguard.core.recording.frames import Flag, Frame, Mark, Phase, Role
@@ -27,6 +30,8 @@ from opguard.core.recording.parameters import KnownParameters
 from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
 from opguard.core.recording.tensors import TensorReader
+
+from opguard.core.recursion import MAX_NESTED_CALLS
 
 if TYPE_CHECKING:
     from xorsig import CaptureWriter
@@ -44,7 +49,8 @@ class CallRecorder:
 
     It records one thread; calls of other threads run unrecorded and are counted. Gradients may
     arrive on threads of the autograd engine. It never raises into the workload: a failure of its
-    own is written into the capture as a note and counted.
+    own is written into the capture as a note and counted. What a signal handler of the workload
+    raises meanwhile does reach the workload.
 
     Args:
         writer: Receives the records.
@@ -53,6 +59,7 @@ class CallRecorder:
 
     Attributes:
         enabled: Whether calls are recorded.
+        full: Whether so many calls are being recorded inside one another that no more may be.
         step: Completed steps of the run; every call carries the number at its beginning.
         calls: Calls recorded so far.
         elsewhere: Calls and gradients of other threads, which were not recorded.
@@ -75,6 +82,7 @@ class CallRecorder:
         self._busy = False
         self._optimizer_depth = 0
         self.enabled = True
+        self.full = False
         self.step = 0
         self.calls = 0
         self.elsewhere = 0
@@ -102,23 +110,29 @@ class CallRecorder:
 
     # What xorsig.CallSite calls.
 
+    @hidden_from_compiler
     def begin(
         self, index: int, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Frame | None:
         """Record a call's inputs; ``None`` when it is not to be recorded."""
         frame = Frame(callee, self._optimizer_depth)
-        began = self._guarded(
-            f"callsite {index}", lambda: self._begin(frame, index, args, kwargs or {})
-        )
-        if not began and frame.call:
-            # Begun in the capture but not followed further: end it, or it would adopt later calls.
-            self._end(frame, None, _NotFollowed())
+        began = False
+        try:
+            began = self._guarded(
+                f"callsite {index}", lambda: self._begin(frame, index, args, kwargs or {})
+            )
+        finally:
+            if not began and frame.call:
+                # Begun in the capture but not followed: end it, or it would adopt later calls.
+                self._end(frame, None, _NotFollowed())
         return frame if began else None
 
+    @hidden_from_compiler
     def finish(self, token: object, result: Any) -> None:
         """Record a call's outputs and effects."""
         self._end(token, result, None)
 
+    @hidden_from_compiler
     def fail(self, token: object, error: BaseException) -> None:
         """Record that a call raised, and what it had changed until then."""
         self._end(token, None, error)
@@ -149,6 +163,8 @@ class CallRecorder:
                 with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
                     action()
             except Exception as error:
+                if comes_from_signal_handler(error):
+                    raise
                 self.failures += 1
                 if self.failures <= _MAX_FAILURE_NOTES:
                     text = f"{where}: {type(error).__name__}: {error}"[:300]
@@ -185,6 +201,7 @@ class CallRecorder:
         self._records.begin(frame, parent, index, self.step, self._phase(is_step))
         self.calls += 1
         self._stack.append(frame)
+        self.full = len(self._stack) >= MAX_NESTED_CALLS
         self._record_inputs(frame, slots, parent)
         if reads_gradients(frame.name, args, frame.optimizers):
             for name, reading in self._known.gradients():
@@ -222,6 +239,7 @@ class CallRecorder:
         # A generator that was abandoned, or an exception past inner calls, leaves frames behind;
         # an optimizer step that raised has run no post hook.
         del self._stack[self._stack.index(token) :]
+        self.full = False
         self._optimizer_depth = token.optimizer_depth
         self._guarded(token.name, lambda: self._finish(token, result, error))
 
@@ -239,7 +257,8 @@ class CallRecorder:
             records.tensors(call, Role.OUTPUT, parts)
             if isinstance(tensor, torch.Tensor) and not _in_functorch(tensor):
                 self._gradients.watch(call, slot, tensor)
-        records.values(call, Role.OUTPUT, slots.values)
+        if not runs_workload_code(frame.callee):
+            records.values(call, Role.OUTPUT, slots.values)
         for slot, item in slots.modules:
             self._modules.outputs(call, item, slot + ".", frozenset())
         module = module_of(frame.callee)
@@ -277,11 +296,13 @@ class CallRecorder:
 
     # What torch's hooks call.
 
+    @hidden_from_compiler
     def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
         if threading.get_ident() == self._thread:
             self._optimizer_depth += 1
             self._around_step(optimizer, Role.INPUT)
 
+    @hidden_from_compiler
     def _after_step(self, optimizer: torch.optim.Optimizer, completes_step: bool) -> None:
         if threading.get_ident() == self._thread:
             self._optimizer_depth = max(0, self._optimizer_depth - 1)
@@ -296,6 +317,7 @@ class CallRecorder:
                 "optimizer step", lambda: self._states.around_step(frame, optimizer, role)
             )
 
+    @hidden_from_compiler
     def _on_gradient(self, gradient: torch.Tensor, places: list[tuple[int, str]]) -> None:
         self._guarded(
             "gradient", lambda: self._record_gradient(gradient, places), engine_threads=True

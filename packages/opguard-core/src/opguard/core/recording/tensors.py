@@ -10,6 +10,7 @@ import torch
 
 import xorsig
 from opguard.core.fingerprint import signature_bytes
+from opguard.core.interruption import comes_from_signal_handler
 from opguard.core.recording.names import Names
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class TensorReader:
         try:
             shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
             device = str(getattr(tensor, "device", "cpu"))
-        except Exception:
+        except (AttributeError, RuntimeError, TypeError):
             shape, dtype, device = (), "unknown", "unknown"
         layout = self._writer.layout(dtype, shape, None, device, "unread", 0)
         return Reading(layout, None, self._names.id(reason))
@@ -134,6 +135,8 @@ class TensorReader:
             for name, part in components:
                 yield from self._parts(f"{slot}.{name}" if name else slot, part, depth + 1)
         except Exception as error:
+            if comes_from_signal_handler(error):
+                raise
             yield slot, self.describe(tensor, f"unreadable: {type(error).__name__}: {error}"[:200])
 
     def _category(self, tensor: torch.Tensor) -> str:

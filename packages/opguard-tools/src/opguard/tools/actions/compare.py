@@ -23,20 +23,24 @@ def run(request: CompareRequest) -> CompareResult:
     Raises:
         OutputExistsError: The output directory is not fresh.
         ArtifactMismatchError: A trace's output is gone.
-        CaptureReadError: A requested rank is missing on a side.
+        CaptureReadError: A requested rank is missing in a capture.
+        UnequalRepeatError: A repeat is no equal run of the baseline.
         ReportExportError: A report could not be written.
 
     Source:
         Protocol requirements E1, E2.
     """
     paths = check_paths(request.output)
-    for field, side in (("baseline", request.baseline), ("candidate", request.candidate)):
-        _check_present(field, side)
+    _check_present("baseline", request.baseline)
+    _check_present("candidate", request.candidate)
+    for index, repeat in enumerate(request.repeats):
+        _check_present(f"repeats[{index}]", repeat)
     compared = compare_sources(
         CaptureSource.of_result(request.baseline),
         CaptureSource.of_result(request.candidate),
         output=paths.output,
         ranks=request.ranks,
+        repeats=[CaptureSource.of_result(repeat) for repeat in request.repeats],
     )
     relations = {
         rank.rank: {str(relation): count for relation, count in rank.relations().items()}

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from opguard.tools.actions.tables import materialize_capture
-from opguard.tools.compare import CaptureReadError, CaptureView, Comparison, compare_captures
+from opguard.tools.compare import (
+    CaptureReadError,
+    CaptureView,
+    Comparison,
+    compare_captures,
+    compare_with_repeats,
+)
 from opguard.tools.launch.judge import check_files
 from opguard.tools.launch.paths import OperationPaths, make_directories
 from opguard.tools.launch.receipts import Evidence, Receipt, read_evidence
@@ -158,6 +165,7 @@ def compare_sources(
     *,
     output: Path,
     ranks: list[int] | None = None,
+    repeats: Sequence[CaptureSource] = (),
 ) -> Compared:
     """Materialise both sides, compare them, write the reports.
 
@@ -165,40 +173,49 @@ def compare_sources(
         baseline: The side taken as reference.
         candidate: The side in question.
         output: Directory to make.
-        ranks: Ranks to compare; by default those that both sides have.
+        ranks: Ranks to compare; by default those that all captures have.
+        repeats: Further runs of the baseline, which show what is not repeatable.
 
     Raises:
-        CaptureReadError: A rank is missing on a side, or the sides have none in common.
+        CaptureReadError: A rank is missing in a capture, or the captures have none in common.
+        UnequalRepeatError: A repeat is no equal run of the baseline.
         OpGuardError: Any of the errors of reading captures and of writing reports.
 
     Source:
         Protocol requirements B13, E1.
     """
-    chosen = _common_ranks(baseline, candidate) if ranks is None else ranks
-    for name, side in (("baseline", baseline), ("candidate", candidate)):
+    named = {"baseline": baseline, "candidate": candidate}
+    named |= {f"repeat-{number}": repeat for number, repeat in enumerate(repeats, 1)}
+    chosen = _common_ranks(named) if ranks is None else ranks
+    for name, side in named.items():
         missing = [rank for rank in chosen if rank not in side.available_ranks()]
         if missing:
             raise CaptureReadError(
                 f"ranks: rank {missing[0]} is not in the {name} capture {side.capture} (it has "
-                f"{side.available_ranks()}); compare only ranks that both sides recorded",
+                f"{side.available_ranks()}); compare only ranks that all captures have",
                 rank=missing[0],
             )
     make_directories(OperationPaths(output))
-    views = [
-        side.open_view(chosen, output / "tables" / name)
-        for name, side in (("baseline", baseline), ("candidate", candidate))
+    left, right, *further = [
+        side.open_view(chosen, output / "tables" / name) for name, side in named.items()
     ]
-    alignment = align_sources(views[0].sources, views[1].sources)
-    comparison = compare_captures(views[0], views[1], alignment, chosen)
+    alignment = align_sources(left.sources, right.sources)
+    if further:
+        comparison = compare_with_repeats(left, right, alignment, chosen, further)
+    else:
+        comparison = compare_captures(left, right, alignment, chosen)
     return Compared(comparison, write_reports(comparison, output))
 
 
-def _common_ranks(baseline: CaptureSource, candidate: CaptureSource) -> list[int]:
-    common = sorted(set(baseline.available_ranks()) & set(candidate.available_ranks()))
+def _common_ranks(captures: Mapping[str, CaptureSource]) -> list[int]:
+    available = {name: side.available_ranks() for name, side in captures.items()}
+    common = sorted(set[int].intersection(*map(set, available.values())))
     if not common:
+        listed = ", ".join(
+            f"{captures[name].capture} has {ranks}" for name, ranks in available.items()
+        )
         raise CaptureReadError(
-            f"the captures {baseline.capture} and {candidate.capture} have no rank in common "
-            f"({baseline.available_ranks()} and {candidate.available_ranks()}); compare two "
-            "traces of the same launch layout"
+            f"the captures have no rank in common ({listed}); compare traces of the same launch "
+            "layout"
         )
     return common

@@ -21,12 +21,15 @@ _SCHEMA = {"name": "opguard-diff", "version": 1}
 _USAGE = """\
 opguard-tools diff --baseline DIR --candidate DIR [--script train.py]
                           [--launcher CMD] [--nproc N] [--env NAME=VALUE]
-                          [--output DIR] [--local-root DIR] [--timeout 1800]
-                          [--json] [-- ARGS ...]
-       opguard-tools diff --captures A B [--partial] [--output DIR] [--json]"""
+                          [--repeat N] [--output DIR] [--local-root DIR]
+                          [--timeout 1800] [--json] [-- ARGS ...]
+       opguard-tools diff --captures A B [--repeats R1 R2 ...] [--partial]
+                          [--output DIR] [--json]"""
 _DESCRIPTION = """\
 Run the same training in two checkouts and print where they first stop agreeing: operations whose
-inputs are equal and whose outputs differ, in execution order, with file and line.
+inputs are equal and whose outputs differ, in execution order, with file and line. What differs
+around the program (arguments, variables, versions, threads, flags, the random stream, the data)
+is named first.
 
 Each side runs twice, first to see which expressions touch tensors, then to fingerprint the values
 that cross them. The second run instruments the source files of the checkout in place and puts them
@@ -35,9 +38,14 @@ back, byte for byte, whatever ends the run. Do not edit a checkout meanwhile. Af
 
   opguard-tools diff --baseline old/ --candidate new/ --script train.py -- --seed 0 --steps 20
   opguard-tools diff --baseline old/ --candidate new/ --nproc 2 -- --seed 0
+  opguard-tools diff --baseline old/ --candidate new/ --repeat 2 -- --seed 0
   opguard-tools diff --captures out/baseline out/candidate --partial
 
-Exit status: 0 nothing differs over the observed callsites, 1 differences, 2 usage, 3 an operation
+With --repeat N the baseline is traced N more times. Places at which these equal runs differ are not
+repeatable; origins at such places are listed apart, and the first difference is one of the others.
+
+Exit status: 0 no recorded value differs over the observed callsites (circumstances may), 1
+differences (also if all of them are at places that are not repeatable), 2 usage, 3 an operation
 failed or was interrupted. A result is neither a proof of numerical equivalence nor a finding of a
 root cause.
 """
@@ -67,6 +75,14 @@ class DiffCommand:
             help="compare two existing trace outputs, baseline first; runs nothing",
         )
         sides.add_argument(
+            "--repeats",
+            type=Path,
+            nargs="+",
+            default=[],
+            metavar="R",
+            help="with --captures: trace outputs of further runs of the baseline with its plan",
+        )
+        sides.add_argument(
             "--partial",
             action="store_true",
             help="with --captures: accept incomplete captures and compare their common beginning",
@@ -92,11 +108,18 @@ class DiffCommand:
             help="environment variable for the workload; can be repeated",
         )
         run.add_argument(
+            "--repeat",
+            type=_whole_number,
+            default=0,
+            metavar="N",
+            help="trace the baseline N more times to tell what is not repeatable (0)",
+        )
+        run.add_argument(
             "--timeout",
             type=_positive_seconds,
             default=1800.0,
             metavar="SECONDS",
-            help="time limit of each of the four runs (1800)",
+            help="time limit of each run (1800)",
         )
         results = parser.add_argument_group("results")
         results.add_argument(
@@ -137,7 +160,8 @@ class DiffCommand:
                 failure = (known.error_type, known.message)
             else:
                 write(_render(document, as_json=arguments.json))
-                differs = document["origins"] or document["inherited"]
+                found = ("origins", "inherited", "not_repeatable")
+                differs = any(document[name] for name in found)
                 return EXIT_FINDINGS if differs else EXIT_CLEAN
             kind, message = failure
             print(f"opguard diff failed, {kind}: {message}", file=sys.stderr)
@@ -166,6 +190,7 @@ def _compare_captures(options: CaptureOptions) -> dict[str, Any]:
         CaptureSource.open(options.baseline, partial=options.partial),
         CaptureSource.open(options.candidate, partial=options.partial),
         output=options.output,
+        repeats=[CaptureSource.open(path, partial=options.partial) for path in options.repeats],
     )
     return _read_document(compared.reports.summary)
 
@@ -176,7 +201,7 @@ def _compare_checkouts(options: CheckoutOptions, interruption: Interruption) -> 
     from opguard.tools.commands.workflow import STEPS, Workflow
     from opguard.tools.launch.paths import OperationPaths, make_directories
 
-    display = Display(STEPS)
+    display = Display(STEPS + options.repeats)
     display.note(
         "source files of the checkouts are instrumented in place while they are traced, and put "
         f"back; output: {options.output}"
@@ -185,7 +210,8 @@ def _compare_checkouts(options: CheckoutOptions, interruption: Interruption) -> 
     temporary = options.local_root is None
     local_root = options.local_root or Path(tempfile.mkdtemp(prefix="opguard-")).resolve()
     steps = StepRunner(options.output / "steps", display, interruption)
-    result = Workflow(steps, options.output, local_root, options.workload).run(options.checkouts)
+    workflow = Workflow(steps, options.output, local_root, options.workload, options.repeats)
+    result = workflow.run(options.checkouts)
     if temporary:
         shutil.rmtree(local_root, ignore_errors=True)
     return _read_document(Path(result.summary_json))
@@ -213,6 +239,13 @@ def _positive_integer(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return value
+
+
+def _whole_number(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 0")
     return value
 
 

@@ -28,12 +28,14 @@ class CheckoutOptions:
         workload: What both sides have in common.
         output: Directory to make.
         local_root: Staging directory; None for a temporary one.
+        repeats: Further traces of the baseline.
     """
 
     checkouts: dict[str, Path]
     workload: WorkloadOptions
     output: Path
     local_root: Path | None
+    repeats: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,14 @@ class CaptureOptions:
         candidate: Output directory of another trace.
         partial: Accept captures that are incomplete.
         output: Directory to make.
+        repeats: Output directories of further traces of the baseline.
     """
 
     baseline: Path
     candidate: Path
     partial: bool
     output: Path
+    repeats: tuple[Path, ...] = ()
 
 
 def parse_options(arguments: argparse.Namespace) -> CheckoutOptions | CaptureOptions:
@@ -71,12 +75,15 @@ def _capture_options(arguments: argparse.Namespace) -> CaptureOptions:
             raise UsageError(f"--{name} runs a workload, --captures does not: leave one out")
     if arguments.workload_arguments:
         raise UsageError("--captures runs no workload, so it takes no arguments after --")
-    sides = [_trace_output(folder) for folder in arguments.captures]
-    output = _output(arguments.output, sides)
-    return CaptureOptions(sides[0], sides[1], arguments.partial, output)
+    if arguments.repeat:
+        raise UsageError("--repeat runs a workload, --captures does not: name existing --repeats")
+    sides = [_trace_output("--captures", folder) for folder in arguments.captures]
+    repeats = [_trace_output("--repeats", folder) for folder in arguments.repeats]
+    output = _output(arguments.output, [*sides, *repeats])
+    return CaptureOptions(sides[0], sides[1], arguments.partial, output, tuple(repeats))
 
 
-def _trace_output(folder: Path) -> Path:
+def _trace_output(option: str, folder: Path) -> Path:
     """The trace output that a folder is, or holds as ``trace`` (one side of a ``diff`` output)."""
     for candidate in (folder, folder / "trace"):
         identities = ("worker-request.json", "capture.json")
@@ -84,7 +91,7 @@ def _trace_output(folder: Path) -> Path:
         if identified and (candidate / "plan.json").is_file():
             return resolve(str(candidate))
     raise UsageError(
-        f"--captures: {folder} is not the output of a trace (it has no plan.json and no "
+        f"{option}: {folder} is not the output of a trace (it has no plan.json and no "
         "worker-request.json), nor of opguard.core.capture"
     )
 
@@ -92,6 +99,8 @@ def _trace_output(folder: Path) -> Path:
 def _checkout_options(arguments: argparse.Namespace) -> CheckoutOptions:
     if arguments.partial:
         raise UsageError("--partial goes with --captures")
+    if arguments.repeats:
+        raise UsageError("--repeats goes with --captures; --repeat N runs the baseline again")
     for option in ("baseline", "candidate"):
         if getattr(arguments, option) is None:
             raise UsageError(f"--{option} is needed (or --captures A B)")
@@ -115,7 +124,8 @@ def _checkout_options(arguments: argparse.Namespace) -> CheckoutOptions:
             )
         except OpGuardError as error:
             raise UsageError(error.message) from error
-    return CheckoutOptions(checkouts, _workload(arguments, script), output, local_root)
+    workload = _workload(arguments, script)
+    return CheckoutOptions(checkouts, workload, output, local_root, arguments.repeat)
 
 
 def _workload(arguments: argparse.Namespace, script: str) -> WorkloadOptions:

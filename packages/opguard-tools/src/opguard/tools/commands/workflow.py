@@ -23,7 +23,7 @@ from opguard.tools.protocol.models import (
 )
 
 STEPS = 7
-"""Discover, prepare and trace on both sides, and the comparison."""
+"""Discover, prepare and trace on both sides, and the comparison; repeats come on top."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,14 @@ class Workflow:
         output: Directory of the whole comparison; exists.
         local_root: Staging directory.
         options: What both sides have in common.
+        repeats: Further traces of the baseline.
     """
 
     steps: StepRunner
     output: Path
     local_root: Path
     options: WorkloadOptions
+    repeats: int = 0
 
     def run(self, checkouts: dict[str, Path]) -> CompareResult:
         """Compare two checkouts.
@@ -106,18 +108,24 @@ class Workflow:
             side: self._prepare(side, other, workloads, discoveries)
             for side, other in (("baseline", "candidate"), ("candidate", "baseline"))
         }
-        traces = {side: self._trace(side, workloads[side], plans[side]) for side in checkouts}
-        return self._compare(traces["baseline"], traces["candidate"])
+        traces = {
+            side: self._trace(side, "trace", workloads[side], plans[side]) for side in checkouts
+        }
+        repeats = [
+            self._trace("baseline", f"repeat-{n}", workloads["baseline"], plans["baseline"])
+            for n in range(1, self.repeats + 1)
+        ]
+        return self._compare(traces["baseline"], traces["candidate"], repeats)
 
-    def _common(self, side: str, action: str) -> dict[str, Any]:
+    def _common(self, side: str, name: str) -> dict[str, Any]:
         return {
             "protocol_version": PROTOCOL_VERSION,
-            "output": str(self.output / side / action),
+            "output": str(self.output / side / name),
         }
 
-    def _launch(self, side: str, action: str) -> dict[str, Any]:
+    def _launch(self, side: str, name: str) -> dict[str, Any]:
         return {
-            **self._common(side, action),
+            **self._common(side, name),
             "local_root": str(self.local_root),
             "timeout_seconds": self.options.timeout_seconds,
         }
@@ -141,16 +149,20 @@ class Workflow:
         )
         return self.steps.run(f"{side}-prepare", "prepare", request, PrepareResult)
 
-    def _trace(self, side: str, workload: Workload, plan: PrepareResult) -> TraceResult:
-        request = TraceRequest(**self._launch(side, "trace"), workload=workload, plan=plan)
-        return self.steps.run(f"{side}-trace", "trace", request, TraceResult)
+    def _trace(self, side: str, name: str, workload: Workload, plan: PrepareResult) -> TraceResult:
+        """Trace one side into a folder of the given name."""
+        request = TraceRequest(**self._launch(side, name), workload=workload, plan=plan)
+        return self.steps.run(f"{side}-{name}", "trace", request, TraceResult)
 
-    def _compare(self, baseline: TraceResult, candidate: TraceResult) -> CompareResult:
+    def _compare(
+        self, baseline: TraceResult, candidate: TraceResult, repeats: list[TraceResult]
+    ) -> CompareResult:
         request = CompareRequest(
             protocol_version=PROTOCOL_VERSION,
             output=str(self.output / "compare"),
             baseline=baseline,
             candidate=candidate,
             ranks=list(range(self.options.ranks)),
+            repeats=repeats,
         )
         return self.steps.run("compare", "compare", request, CompareResult)

@@ -1,20 +1,26 @@
 """Comparison of two captures: pairing of calls, relations of slots, and origins."""
 
 from opguard.tools.compare.capture import Callsite, CaptureView, RankTables
-from opguard.tools.compare.engine import (
+from opguard.tools.compare.circumstances import Circumstance, CircumstanceKind
+from opguard.tools.compare.engine import compare_captures, compare_rank
+from opguard.tools.compare.errors import CaptureReadError, ReportExportError
+from opguard.tools.compare.origin import Origin, OriginKind
+from opguard.tools.compare.relations import Relation, RelationSource
+from opguard.tools.compare.repeatability import compare_with_repeats
+from opguard.tools.compare.results import (
     Comparison,
     RankComparison,
-    compare_captures,
-    compare_rank,
+    Repeatability,
+    UnrepeatableCallsite,
+    UnrepeatableOrigin,
 )
-from opguard.tools.compare.errors import CaptureReadError, ReportExportError
-from opguard.tools.compare.origins import Origin, OriginKind
-from opguard.tools.compare.relations import Relation, RelationSource
 
 __all__ = [
     "Callsite",
     "CaptureReadError",
     "CaptureView",
+    "Circumstance",
+    "CircumstanceKind",
     "Comparison",
     "Origin",
     "OriginKind",
@@ -22,7 +28,11 @@ __all__ = [
     "RankTables",
     "Relation",
     "RelationSource",
+    "Repeatability",
     "ReportExportError",
+    "UnrepeatableCallsite",
+    "UnrepeatableOrigin",
     "compare_captures",
     "compare_rank",
+    "compare_with_repeats",
 ]

@@ -13,6 +13,13 @@ import polars as pl
 
 import xorsig
 from opguard.tools.compare.errors import CaptureReadError
+from opguard.tools.launch.requests import REQUEST_NAME
+
+SESSION_NOTE: Final = 2
+"""``kind`` of a mark that the recorder wrote about itself."""
+
+RECORDER_FAILURE: Final = "recorder failure"
+"""Name of the note about a record that could not be made."""
 
 CALLS_SCHEMA: Final = {
     "call": pl.UInt64,
@@ -141,6 +148,13 @@ class RankTables:
             incomplete,
         )
 
+    def recorder_failures(self) -> list[str]:
+        """What the recorder noted about records that it could not make; the first few only."""
+        notes = self.marks.filter(
+            (pl.col("kind") == SESSION_NOTE) & (pl.col("name") == RECORDER_FAILURE)
+        )
+        return [str(text) for text in notes.sort("tick")["value"]]
+
 
 @dataclass(frozen=True)
 class CaptureView:
@@ -152,6 +166,8 @@ class CaptureView:
         ranks: Per rank, its tables or the folder that holds them (read on demand).
         incomplete: Per rank, why its capture ends early; ranks that are whole are absent.
         receipts: Completion receipts by rank, as far as they exist.
+        request: The request that the ranks were started with; empty for a session embedded in a
+            program.
     """
 
     sites: Mapping[int, Callsite]
@@ -159,6 +175,7 @@ class CaptureView:
     ranks: Mapping[int, RankTables | Path]
     incomplete: Mapping[int, str] = field(default_factory=dict)
     receipts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    request: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -172,7 +189,8 @@ class CaptureView:
             incomplete: Per rank, why only a prefix of its capture could be materialised.
 
         Raises:
-            CaptureReadError: Plan, a source or a table is missing or unreadable.
+            CaptureReadError: Plan, a source or a table is missing or unreadable, or the request
+                is damaged.
         """
         plan = _read_json(trace_output / "plan.json")
         sites = {site["id"]: Callsite.from_plan(site) for site in plan["sites"]}
@@ -187,7 +205,9 @@ class CaptureView:
             for folder in sorted(tables.glob("rank-*"))
         }
         receipts = _read_receipts(trace_output / "capture" / "receipts", ranks)
-        return cls(sites, sources, ranks, dict(incomplete or {}), receipts)
+        request_path = trace_output / REQUEST_NAME
+        request = _read_json(request_path) if request_path.is_file() else {}
+        return cls(sites, sources, ranks, dict(incomplete or {}), receipts, request)
 
     def tables(self, rank: int) -> RankTables:
         """The tables of one rank.

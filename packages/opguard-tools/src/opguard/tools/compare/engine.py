@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
-from opguard.tools.compare.capture import Callsite, CaptureView
+from opguard.tools.compare.capture import CaptureView
+from opguard.tools.compare.context import with_circumstances
 from opguard.tools.compare.events import (
     BaselineClock,
     CommonPrefix,
     DifferenceEvent,
-    UnpairedCall,
     collect_events,
     order_unpaired,
 )
@@ -19,88 +18,15 @@ from opguard.tools.compare.fingerprints import FingerprintTable
 from opguard.tools.compare.harmless import StepValues, some_value_differs
 from opguard.tools.compare.keys import CallsiteKeys, SourceAlignment, callsite_keys
 from opguard.tools.compare.layouts import find_layout_mismatch, mismatch_origin
-from opguard.tools.compare.origins import Origin, find_origins
+from opguard.tools.compare.origins import Place, find_origins
 from opguard.tools.compare.pairing import CallPair, Pairing, pair_calls
-from opguard.tools.compare.ranks import (
-    CollectiveKey,
-    collectives,
-    first_over_ranks,
-    inherit_over_ranks,
-)
+from opguard.tools.compare.ranks import collectives, first_over_ranks, inherit_over_ranks
 from opguard.tools.compare.records import Call, RankRecords, Side
-from opguard.tools.compare.relations import Relation
+from opguard.tools.compare.results import Comparison, RankComparison
 from opguard.tools.compare.rewrites import immaterial_guesses, mixed_up_pairs, withdraw
 from opguard.tools.compare.slots import NO_DIFFERENCE, PairDifference, compare_pair
 from opguard.tools.compare.state import RankState
-from opguard.tools.compare.verdicts import PairVerdict, SlotRelations, judge_pair
-
-
-@dataclass(frozen=True, slots=True)
-class RankComparison:
-    """Everything found for one rank.
-
-    Attributes:
-        pairs: Paired calls in the baseline's execution order, each with its relation and reason.
-        unpaired: Calls on one side only, in execution order.
-        beyond: Calls past the end of the other side's incomplete capture; nothing is known of
-            their counterparts.
-        events: Differences in execution order.
-        origins: Origins in execution order.
-        inherited: Collectives that took a difference over from another rank.
-        incomplete: Why each side's capture of this rank ends early; whole sides are absent.
-        collective_of: Key of each paired collective by the baseline call's id.
-        differing_collectives: Collectives whose local inputs differ.
-    """
-
-    rank: int
-    pairs: Sequence[PairVerdict]
-    unpaired: Sequence[UnpairedCall]
-    beyond: Sequence[UnpairedCall]
-    events: Sequence[DifferenceEvent]
-    origins: Sequence[Origin]
-    fingerprints: FingerprintTable
-    records: Mapping[Side, RankRecords]
-    incomplete: Mapping[Side, str]
-    inherited: Sequence[Origin] = ()
-    collective_of: Mapping[int, CollectiveKey] = field(default_factory=dict)
-    differing_collectives: frozenset[CollectiveKey] = frozenset()
-
-    def relations(self) -> Counter[Relation]:
-        """Number of calls per relation; a pair counts once, an unpaired call once."""
-        counts = Counter(verdict.relation for verdict in self.pairs)
-        counts[Relation.UNPAIRED] += len(self.unpaired)
-        counts[Relation.INCOMPLETE] += len(self.beyond)
-        return counts
-
-    def slot_relations(self) -> SlotRelations:
-        """Tensors compared and how their slots relate, summed over all pairs."""
-        total = SlotRelations()
-        for verdict in self.pairs:
-            total = total + verdict.slots
-        return total
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The comparison of two captures over the requested ranks.
-
-    Attributes:
-        ranks: One comparison per rank, in ascending order.
-        first: Rank and origin that come first over all ranks, or None when nothing differs.
-    """
-
-    baseline: CaptureView
-    candidate: CaptureView
-    ranks: Sequence[RankComparison]
-    first: tuple[int, Origin] | None
-
-    def sites(self, side: Side) -> Mapping[int, Callsite]:
-        """Callsites of one side by id."""
-        return self.capture(side).sites
-
-    def capture(self, side: Side) -> CaptureView:
-        """One side's capture."""
-        return self.baseline if side is Side.BASELINE else self.candidate
+from opguard.tools.compare.verdicts import judge_pair
 
 
 def compare_captures(
@@ -123,7 +49,33 @@ def compare_captures(
     Source: protocol E1; architecture, "Pairing and origins".
     """
     keys = callsite_keys(baseline.sites, candidate.sites, alignment)
-    compared = {rank: _compare_rank(baseline, candidate, rank, keys) for rank in sorted(set(ranks))}
+    return with_circumstances(compare_keyed(baseline, candidate, keys, ranks))
+
+
+def compare_keyed(
+    baseline: CaptureView,
+    candidate: CaptureView,
+    keys: CallsiteKeys,
+    ranks: Sequence[int],
+    varying: Mapping[int, Set[Place]] | None = None,
+) -> Comparison:
+    """Compare two captures whose callsites are keyed already; looks at no circumstances.
+
+    Args:
+        baseline: The run that is taken as reference.
+        candidate: The run that is compared with it.
+        keys: Corresponding callsites.
+        ranks: Global ranks to compare; each must be in both captures.
+        varying: Per rank, places that differ between equal runs of the baseline.
+
+    Raises:
+        CaptureReadError: A rank or one of its tables is missing on a side.
+    """
+    unsteady = varying or {}
+    compared = {
+        rank: _compare_rank(baseline, candidate, rank, keys, unsteady.get(rank, frozenset()))
+        for rank in sorted(set(ranks))
+    }
     remaining, inherited = inherit_over_ranks(
         {rank: result.origins for rank, result in compared.items()},
         {rank: result.collective_of for rank, result in compared.items()},
@@ -149,13 +101,20 @@ def compare_rank(
 
 
 def _compare_rank(
-    baseline: CaptureView, candidate: CaptureView, rank: int, keys: CallsiteKeys
+    baseline: CaptureView,
+    candidate: CaptureView,
+    rank: int,
+    keys: CallsiteKeys,
+    varying: Set[Place] = frozenset(),
 ) -> RankComparison:
     fingerprints = FingerprintTable()
-    records = {
-        Side.BASELINE: RankRecords.build(baseline.tables(rank), fingerprints),
-        Side.CANDIDATE: RankRecords.build(candidate.tables(rank), fingerprints),
+    tables = {
+        Side.BASELINE: baseline.tables(rank),
+        Side.CANDIDATE: candidate.tables(rank),
     }
+    records = {side: RankRecords.build(found, fingerprints) for side, found in tables.items()}
+    failures = {side: found.recorder_failures() for side, found in tables.items()}
+    tables.clear()
     incomplete = {
         side: reason for side, found in records.items() if (reason := found.incomplete) is not None
     }
@@ -172,7 +131,7 @@ def _compare_rank(
         {Side.BASELINE: baseline.sites, Side.CANDIDATE: candidate.sites},
         {side: _parents(found.calls) for side, found in records.items()},
     )
-    origins = find_origins(state) if mismatch is None else [mismatch_origin(mismatch)]
+    origins = find_origins(state, varying) if mismatch is None else [mismatch_origin(mismatch)]
     named = {call.id: key for key, call in collectives(pairing, keys, baseline.sites)}
     return RankComparison(
         rank=rank,
@@ -192,6 +151,7 @@ def _compare_rank(
         fingerprints=fingerprints,
         records=records,
         incomplete=incomplete,
+        recorder_failures=failures,
         collective_of=named,
         differing_collectives=frozenset(
             key for call, key in named.items() if differences.get(call, NO_DIFFERENCE).inputs

@@ -15,3 +15,9 @@ class ReportExportError(OpGuardError):
     """A report of the comparison could not be written."""
 
     error_type = "report_export_failed"
+
+
+class UnequalRepeatError(OpGuardError):
+    """A capture given as a repeat of the baseline is not an equal run of it."""
+
+    error_type = "repeat_unequal"

@@ -114,6 +114,15 @@ def callsite_keys(
     return keys
 
 
+def keys_of_one_plan(sites: Iterable[int]) -> CallsiteKeys:
+    """Key the callsites of two runs of one plan: each corresponds to itself."""
+    keys = CallsiteKeys()
+    for site in sites:
+        key = keys.baseline[site] = keys.candidate[site] = keys.intern(("site", site))
+        keys.basis[key] = PairingBasis(RelationSource.EXACT, "same callsite of the same plan")
+    return keys
+
+
 def _key_shared(
     keys: CallsiteKeys,
     assigned: dict[int, int],

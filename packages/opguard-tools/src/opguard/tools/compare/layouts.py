@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from opguard.tools.compare.fingerprints import FingerprintTable
-from opguard.tools.compare.origins import Origin, OriginKind
+from opguard.tools.compare.origin import Origin, OriginKind
 from opguard.tools.compare.pairing import CallPair
 from opguard.tools.compare.records import Role
 from opguard.tools.compare.slots import SlotDifference

@@ -7,73 +7,36 @@ difference. The rules hold on real bugs; each has a test on a hand-made capture.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
-from enum import StrEnum
 
 from opguard.tools.compare import dataflow
 from opguard.tools.compare.events import DifferenceEvent, EventKind, UnpairedCall
+from opguard.tools.compare.origin import Origin, OriginKind
 from opguard.tools.compare.pairing import CallPair
-from opguard.tools.compare.records import Call, Role, Side
+from opguard.tools.compare.records import Role, Side
 from opguard.tools.compare.relations import Relation, RelationSource
 from opguard.tools.compare.slots import SlotDifference
 from opguard.tools.compare.state import RankState
 
-
-class OriginKind(StrEnum):
-    """What makes a place an origin."""
-
-    OUTPUTS_DIFFER = "outputs_differ"
-    UNEXPLAINED_INPUT = "unexplained_input"
-    UNPAIRED = "unpaired"
-    INCOMPATIBLE = "incompatible"
+Place = tuple[int, str]
+"""A baseline call's id and a slot of that call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """A place where both runs stopped agreeing.
-
-    Attributes:
-        position: On the baseline's clock (ticks).
-        baseline: The baseline's call, or None when only the candidate has one.
-        candidate: The candidate's call, or None when only the baseline has one.
-        slots: The slots that show it.
-        why: What was found, in words.
-        source: How the two calls were paired, or None where one is missing.
-        inherited_from: Another rank from which a collective took the difference.
-    """
-
-    kind: OriginKind
-    position: float
-    baseline: Call | None
-    candidate: Call | None
-    slots: tuple[SlotDifference, ...]
-    why: str
-    source: RelationSource | None = None
-    inherited_from: int | None = None
-
-    @property
-    def step(self) -> int:
-        """Step of the call."""
-        call = self.baseline or self.candidate
-        return call.step if call else 0
-
-    @property
-    def phase(self) -> int:
-        """Phase of the call."""
-        call = self.baseline or self.candidate
-        return call.phase if call else 0
-
-
-def find_origins(state: RankState) -> list[Origin]:
+def find_origins(state: RankState, varying: Set[Place] = frozenset()) -> list[Origin]:
     """Origins of one rank, in execution order.
 
     Only the first difference of the run can be unexplained: whatever comes later may have been
     inherited from it along paths that no record shows.
+
+    Args:
+        state: The pairs of the rank and their differences.
+        varying: Places that differ between equal runs as well. What is first after these can be
+            unexplained too, since equal runs show what those differences reach.
     """
     origins: list[Origin] = []
+    firsts = {0, _first_steady(state.events, varying)}
     seen: set[tuple[int | None, int | None]] = set()
     for index, event in enumerate(state.events):
-        is_first = index == 0
+        is_first = index in firsts
         handed_over = _hands_over(event, seen)
         seen.update((slot.baseline, slot.candidate) for slot in event.slots)
         if handed_over:
@@ -91,6 +54,14 @@ def find_origins(state: RankState) -> list[Origin]:
         if origin is not None:
             origins.append(origin)
     return origins
+
+
+def _first_steady(events: Sequence[DifferenceEvent], varying: Set[Place]) -> int:
+    """Index of the first event with a slot that does not vary between equal runs."""
+    for index, event in enumerate(events):
+        if any((event.pair.baseline.id, slot.slot) not in varying for slot in event.slots):
+            return index
+    return 0
 
 
 def _hands_over(event: DifferenceEvent, seen: Set[tuple[int | None, int | None]]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from opguard.tools.compare.capture import Callsite
 from opguard.tools.compare.keys import CallsiteKeys
-from opguard.tools.compare.origins import Origin, OriginKind
+from opguard.tools.compare.origin import Origin, OriginKind
 from opguard.tools.compare.pairing import Pairing
 from opguard.tools.compare.records import Call, CallFlag
 

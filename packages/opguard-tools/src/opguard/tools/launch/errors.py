@@ -95,6 +95,12 @@ class BatchCorruptError(OpGuardError):
     error_type = "batch_corrupt"
 
 
+class RecorderFailedError(OpGuardError):
+    """The tracer could not record so many calls of a rank that the capture says little."""
+
+    error_type = "recorder_failed"
+
+
 class RankEmptyError(OpGuardError):
     """A rank recorded nothing."""
 

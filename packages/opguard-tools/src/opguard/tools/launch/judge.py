@@ -21,6 +21,7 @@ from opguard.tools.launch.errors import (
     RankMissingError,
     RankUnexpectedError,
     ReceiptDuplicateError,
+    RecorderFailedError,
     ScriptExitError,
     ScriptOsExitError,
     ScriptRaisedError,
@@ -31,6 +32,9 @@ from opguard.tools.launch.progress import quote_log
 from opguard.tools.launch.receipts import Evidence, Receipt
 from opguard.tools.launch.supervise import Outcome
 from opguard.tools.protocol.errors import OpGuardError
+
+_TOLERATED_FAILURES = 0.05
+"""Share of a rank's calls that may fail to be recorded."""
 
 _KEPT = "what was captured stays in the output directory"
 
@@ -205,6 +209,25 @@ def _check_rank_set(evidence: Evidence, ranks: Sequence[int], tail: str) -> None
         )
 
 
+def _check_recorder(receipt: Receipt) -> None:
+    """A few objects that cannot be recorded are a warning of the report; many are a failure.
+
+    They mean that the tracer does not fit this torch, or this program, and a comparison of what is
+    left would look clean for want of records.
+    """
+    failures = receipt.counts.get("recorder_failures", 0)
+    calls = receipt.counts.get("calls", 0)
+    if failures > _TOLERATED_FAILURES * calls:
+        raise RecorderFailedError(
+            f"rank {receipt.rank}: {failures} records could not be made beside {calls} recorded "
+            "calls; the capture's notes (kind 2 of its marks) say why. Compare it with --partial "
+            "to see them, and report them with the versions in the receipt",
+            rank=receipt.rank,
+            failures=failures,
+            calls=calls,
+        )
+
+
 def check_files(evidence: Evidence, capture: Path, capture_id: str) -> None:
     """Check that every rank's batches are complete and intact, by decoding all of them.
 
@@ -212,6 +235,7 @@ def check_files(evidence: Evidence, capture: Path, capture_id: str) -> None:
         BatchCountError: The number of batch files differs from the receipt's.
         BatchCorruptError: A batch is damaged, or the records are not as many as the receipt says.
         RankEmptyError: A rank recorded nothing.
+        RecorderFailedError: Many of a rank's calls could not be recorded.
 
     Source:
         Protocol requirement B6.
@@ -235,6 +259,7 @@ def check_files(evidence: Evidence, capture: Path, capture_id: str) -> None:
                 "it. Check that workload.cwd is the checkout whose code the script runs",
                 rank=rank,
             )
+        _check_recorder(receipt)
         try:
             xorsig.verify_capture(
                 folder,

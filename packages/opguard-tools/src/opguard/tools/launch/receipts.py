@@ -64,6 +64,7 @@ class Receipt(BaseModel):
     fingerprint: FingerprintLayout
     determinism: DeterminismPolicy
     observer_effects: list[str]
+    counts: dict[str, int] = Field(default_factory=dict)
     ended_unix_ns: int
 
     def to_result(self) -> RankCapture:

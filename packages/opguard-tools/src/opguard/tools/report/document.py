@@ -7,15 +7,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from opguard.tools.compare.engine import Comparison, RankComparison
 from opguard.tools.compare.events import UnpairedCall
 from opguard.tools.compare.fingerprints import Fingerprint, FingerprintTable, relate
-from opguard.tools.compare.origins import Origin
+from opguard.tools.compare.origin import Origin
 from opguard.tools.compare.records import Call, Side
 from opguard.tools.compare.relations import Relation
+from opguard.tools.compare.results import Comparison, RankComparison
 from opguard.tools.compare.slots import SlotDifference
 from opguard.tools.compare.verdicts import SlotRelations
+from opguard.tools.report.context import (
+    circumstance_of,
+    circumstances,
+    circumstances_by_site,
+    repeatability,
+    warnings,
+)
 from opguard.tools.report.files import Reports
+from opguard.tools.report.groups import note_repeats
 from opguard.tools.report.locations import PHASE_NAMES, locate
 
 SCHEMA: Final = {"name": "opguard-diff", "version": 1}
@@ -42,10 +50,19 @@ def document(comparison: Comparison, reports: Reports | None = None) -> dict[str
 
     Source: architecture, "One command for people"; protocol E2, E3.
     """
+    shown_by = circumstances_by_site(comparison)
     origins = {
-        rank.rank: [_origin(comparison, rank, origin) for origin in rank.origins]
+        rank.rank: [_origin(comparison, rank, origin, shown_by) for origin in rank.origins]
         for rank in comparison.ranks
     }
+    listed = [origin for found in origins.values() for origin in found]
+    set_apart = [
+        _origin(comparison, rank, entry.origin, shown_by) | {"not_repeatable": entry.why}
+        for rank in comparison.ranks
+        for entry in rank.not_repeatable
+    ]
+    note_repeats(listed)
+    note_repeats(set_apart)
     return {
         "schema": dict(SCHEMA),
         "verdict": "not_evaluated",
@@ -54,10 +71,15 @@ def document(comparison: Comparison, reports: Reports | None = None) -> dict[str
         "ranks": [rank.rank for rank in comparison.ranks],
         "captures": {side.value: _capture_facts(comparison, side) for side in Side},
         "observed": _observed(comparison),
+        "warnings": warnings(comparison),
+        "circumstances": circumstances(comparison),
+        "repeatability": repeatability(comparison),
         "first": _first(comparison, origins),
-        "origins": [origin for found in origins.values() for origin in found],
+        "origins": listed,
+        "not_repeatable": set_apart,
         "inherited": [
-            _origin(comparison, rank, origin) | {"inherited_from_rank": origin.inherited_from}
+            _origin(comparison, rank, origin, shown_by)
+            | {"inherited_from_rank": origin.inherited_from}
             for rank in comparison.ranks
             for origin in rank.inherited
         ],
@@ -79,7 +101,12 @@ def _first(
     return None if comparison.first is None else origins[comparison.first[0]][0]
 
 
-def _origin(comparison: Comparison, rank: RankComparison, origin: Origin) -> dict[str, Any]:
+def _origin(
+    comparison: Comparison,
+    rank: RankComparison,
+    origin: Origin,
+    shown_by: Mapping[tuple[int, int], str],
+) -> dict[str, Any]:
     shown = origin.slots[:MAX_SLOTS]
     return {
         "rank": rank.rank,
@@ -88,6 +115,7 @@ def _origin(comparison: Comparison, rank: RankComparison, origin: Origin) -> dic
         "order": int(origin.position),
         "kind": origin.kind.value,
         "why": origin.why,
+        "circumstance": circumstance_of(rank.rank, origin, shown_by),
         "relation_source": origin.source.value if origin.source else None,
         "baseline": locate(origin.baseline, comparison.sites(Side.BASELINE)),
         "candidate": locate(origin.candidate, comparison.sites(Side.CANDIDATE)),
@@ -204,8 +232,8 @@ def _capture_facts(comparison: Comparison, side: Side) -> dict[str, Any]:
         for rank in comparison.ranks
         if rank.rank in capture.receipts
     }
-    names = ("versions", "fingerprint", "determinism", "observer_effects", "counts", "world_size",
-             "exit_status", "exit_kind", "capture_id")  # fmt: skip
+    names = ("versions", "fingerprint", "determinism", "environment", "observer_effects",
+             "counts", "world_size", "exit_status", "exit_kind", "capture_id")  # fmt: skip
     return {
         "files": sorted(capture.sources),
         "sites": len(capture.sites),

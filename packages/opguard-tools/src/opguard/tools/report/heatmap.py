@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from opguard.tools.compare.engine import Comparison, RankComparison
 from opguard.tools.compare.records import Call, Side
 from opguard.tools.compare.relations import Relation
+from opguard.tools.compare.results import Comparison, RankComparison
 
 MAX_ROWS = 60
 """Callsites shown; those where something differs are preferred."""
@@ -43,10 +43,15 @@ class HeatCell:
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """One callsite."""
+    """One callsite.
+
+    Attributes:
+        origin: Whether an origin lies there.
+    """
 
     label: str
     cells: Sequence[HeatCell]
+    origin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +81,13 @@ def heat_map(comparison: Comparison) -> HeatMap:
     per_column = -(-len(steps) // MAX_COLUMNS) or 1
     groups = [steps[i : i + per_column] for i in range(0, len(steps), per_column)]
     shown = _choose_rows(counts)
+    origins = _origin_rows(comparison)
     return HeatMap(
         columns=[_label(group) for group in groups],
-        rows=[HeatRow(_row_label(row), list(_cells(counts[row], groups))) for row in shown],
+        rows=[
+            HeatRow(_row_label(row), list(_cells(counts[row], groups)), row in origins)
+            for row in shown
+        ],
         hidden=len(counts) - len(shown),
     )
 
@@ -94,6 +103,17 @@ def _entries(comparison: Comparison, rank: RankComparison) -> Iterator[tuple[Row
         for unpaired in found:
             call = unpaired.call
             yield _row(comparison, unpaired.side, call), call.step, relation
+
+
+def _origin_rows(comparison: Comparison) -> set[Row]:
+    """Rows of the callsites that origins name; a pair is shown in the baseline's row."""
+    return {
+        _row(comparison, side, call)
+        for rank in comparison.ranks
+        for origin in rank.origins
+        for side, call in ((Side.BASELINE, origin.baseline), (Side.CANDIDATE, origin.candidate))
+        if call is not None
+    }
 
 
 def _row(comparison: Comparison, side: Side, call: Call) -> Row:

@@ -10,8 +10,8 @@ from typing import Any
 import jinja2
 
 from opguard.tools._version import __version__
-from opguard.tools.compare.engine import Comparison
 from opguard.tools.compare.records import Side
+from opguard.tools.compare.results import Comparison
 from opguard.tools.report.excerpts import (
     DiffLine,
     ExcerptLine,
@@ -19,9 +19,19 @@ from opguard.tools.report.excerpts import (
     excerpt_without_call,
     source_diff,
 )
+from opguard.tools.report.groups import describe_repeats
 from opguard.tools.report.heatmap import SEVERITY, HeatMap, heat_map
 from opguard.tools.report.strips import RegionCell, StepBar, region_cells, step_bars
-from opguard.tools.report.wording import HEADLINES
+from opguard.tools.report.wording import (
+    ALL_NOT_REPEATABLE,
+    CIRCUMSTANCES_BEFORE,
+    CIRCUMSTANCES_LATER,
+    CIRCUMSTANCES_ONLY,
+    NOT_REPEATABLE,
+    headline,
+    kind_of_circumstance,
+    repeat_summary,
+)
 
 MAX_ORIGINS = 100
 """Origins with excerpts; the rest are in summary.json."""
@@ -42,6 +52,7 @@ class OriginView:
     Attributes:
         excerpts: Source around the call, per side.
         diff: Source diff around the call.
+        again: In which other steps and ranks it is found, or None.
     """
 
     data: Mapping[str, Any]
@@ -49,15 +60,39 @@ class OriginView:
     excerpts: Mapping[str, list[ExcerptLine]]
     diff: list[DiffLine]
     slots: list[SlotView]
+    again: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ContextView:
+    """What the page says about the runs themselves.
+
+    Attributes:
+        heading: Sentence above the circumstances that come before any origin.
+        leading: Those circumstances.
+        later: The other ones.
+        repeats: What further runs of the baseline say, or None without them.
+        hidden: What the page says when every origin is set apart, or None.
+    """
+
+    heading: str
+    leading: list[Mapping[str, Any]]
+    later_heading: str
+    later: list[Mapping[str, Any]]
+    repeats: str | None
+    hidden: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class PageView:
     """Everything the template reads besides the document itself."""
 
+    context: ContextView
     first: OriginView | None
     origins: list[OriginView]
     hidden_origins: int
+    set_apart: list[OriginView]
+    set_apart_heading: str
     heat: HeatMap
     bars: list[StepBar]
     relations: list[str]
@@ -75,11 +110,15 @@ def render_html(comparison: Comparison, document: Mapping[str, Any]) -> str:
         document: The ``opguard-diff`` document of the same comparison.
     """
     first = document["first"]
-    others = [origin for origin in document["origins"] if origin != first]
+    others = [o for o in document["origins"] if o["repeat_of"] is None and o != first]
+    set_apart = [o for o in document["not_repeatable"] if o["repeat_of"] is None]
     page = PageView(
+        context=_context(document),
         first=_view(comparison, first) if first else None,
         origins=[_view(comparison, origin) for origin in others[:MAX_ORIGINS]],
         hidden_origins=max(0, len(others) - MAX_ORIGINS),
+        set_apart=[_view(comparison, origin) for origin in set_apart[:MAX_ORIGINS]],
+        set_apart_heading=NOT_REPEATABLE,
         heat=heat_map(comparison),
         bars=step_bars(document["steps"]),
         relations=[relation.value for relation in reversed(SEVERITY)],
@@ -88,11 +127,24 @@ def render_html(comparison: Comparison, document: Mapping[str, Any]) -> str:
     return _template().render(page=page, document=document)
 
 
+def _context(document: Mapping[str, Any]) -> ContextView:
+    differs = document["origins"] or document["inherited"] or document["not_repeatable"]
+    only_set_apart = document["not_repeatable"] and not document["origins"]
+    return ContextView(
+        heading=CIRCUMSTANCES_BEFORE if differs else CIRCUMSTANCES_ONLY,
+        leading=[item for item in document["circumstances"] if item["before_first"]],
+        later_heading=CIRCUMSTANCES_LATER,
+        later=[item for item in document["circumstances"] if not item["before_first"]],
+        repeats=repeat_summary(document["repeatability"]) if document["repeatability"] else None,
+        hidden=ALL_NOT_REPEATABLE if only_set_apart else None,
+    )
+
+
 def _view(comparison: Comparison, origin: Mapping[str, Any]) -> OriginView:
     sources = {side: comparison.capture(side).sources for side in Side}
     return OriginView(
         data=origin,
-        headline=_sentence(HEADLINES.get(origin["kind"], origin["kind"])),
+        headline=_sentence(headline(origin)),
         excerpts={
             side.value: excerpt(sources[side], origin[side.value])
             if origin[side.value] is not None
@@ -104,6 +156,7 @@ def _view(comparison: Comparison, origin: Mapping[str, Any]) -> OriginView:
         },
         diff=source_diff(sources[Side.BASELINE], sources[Side.CANDIDATE], origin),
         slots=[SlotView(slot, region_cells(slot)) for slot in origin["slots"]],
+        again=describe_repeats(origin),
     )
 
 
@@ -120,4 +173,5 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["kind"] = kind_of_circumstance
     return environment.get_template("report.html.j2")

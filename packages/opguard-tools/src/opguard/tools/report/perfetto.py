@@ -14,9 +14,9 @@ from typing import Final
 import polars as pl
 
 import xorsig
-from opguard.tools.compare.engine import Comparison, RankComparison
 from opguard.tools.compare.records import Call, Side
 from opguard.tools.compare.relations import Relation
+from opguard.tools.compare.results import Comparison, RankComparison
 from opguard.tools.report.locations import PHASE_NAMES
 from opguard.tools.report.perfetto_slots import slot_frame
 
@@ -159,10 +159,15 @@ def _facts(rank: RankComparison, side: Side) -> pl.DataFrame:
 def _origin_frame(rank: RankComparison, side: Side) -> pl.DataFrame:
     """Kind and explanation of origins by call; of several at one call the first counts."""
     rows: dict[int, tuple[str, str]] = {}
-    for origin in rank.origins:
+    found = [(origin, origin.why) for origin in rank.origins]
+    found += [
+        (entry.origin, f"{entry.origin.why}; not repeatable: {entry.why}")
+        for entry in rank.not_repeatable
+    ]
+    for origin, why in found:
         call = origin.baseline if side is Side.BASELINE else origin.candidate
         if call is not None:
-            rows.setdefault(call.id, (origin.kind.value, origin.why))
+            rows.setdefault(call.id, (origin.kind.value, why))
     return pl.DataFrame(
         [(call, kind, why) for call, (kind, why) in rows.items()],
         schema={"call": pl.UInt64, "origin": pl.String, "why": pl.String},

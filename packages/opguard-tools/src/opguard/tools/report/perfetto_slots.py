@@ -6,10 +6,10 @@ from typing import Final
 
 import polars as pl
 
-from opguard.tools.compare.engine import Comparison, RankComparison
 from opguard.tools.compare.fingerprints import FingerprintTable
 from opguard.tools.compare.records import Role, Side
 from opguard.tools.compare.relations import Relation
+from opguard.tools.compare.results import Comparison, RankComparison
 
 _ROLE_NAMES: Final = {int(role): role.name.lower() for role in Role}
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from opguard.tools.report.wording import HEADLINES
+from opguard.tools.report.groups import describe_repeats
+from opguard.tools.report.text_context import (
+    later_circumstances,
+    leading_circumstances,
+    one_line,
+    repeatability_lines,
+    warning_lines,
+)
+from opguard.tools.report.wording import NOT_REPEATABLE, headline
 
 MAX_ORIGINS = 10
 """Origins printed; the others are in report.html."""
@@ -26,37 +34,46 @@ def render_text(document: Mapping[str, Any]) -> str:
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
-    origins: Sequence[Mapping[str, Any]] = document["origins"]
+    origins = _places_first_one_first(document)
     several_ranks = len(document["ranks"]) > 1
     yield from _incomplete(document)
-    if not origins:
+    yield from warning_lines(document)
+    yield from leading_circumstances(document)
+    yield from repeatability_lines(document)
+    if not origins and not document["not_repeatable"]:
         yield _nothing_differs(document)
-    for number, origin in enumerate(_first_ones_first(document), 1):
+    for number, origin in enumerate(origins, 1):
         if number > MAX_ORIGINS:
             yield f"… and {len(origins) - MAX_ORIGINS} more origins in report.html"
             yield ""
             break
         yield from _origin(number, origin, several_ranks=several_ranks)
+    yield from _not_repeatable(document)
     yield from _inherited(document)
+    yield from later_circumstances(document)
     yield from _unpaired(document)
-    if origins:
+    if origins or document["not_repeatable"]:
         yield _scope(document)
         yield str(document["notice"])
         yield ""
     yield from _reports(document)
 
 
-def _first_ones_first(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The first origin over all ranks, then the others in rank and execution order."""
+def _places_first_one_first(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The first origin over all ranks, then others in rank and execution order, one per place."""
     first = document["first"]
-    return [first, *(origin for origin in document["origins"] if origin != first)] if first else []
+    others = [o for o in document["origins"] if o["repeat_of"] is None and o != first]
+    return [first, *others] if first else []
 
 
 def _origin(number: int, origin: Mapping[str, Any], *, several_ranks: bool) -> Iterator[str]:
     rank = f"rank {origin['rank']}, " if several_ranks else ""
     label = "First difference" if number == 1 else f"Origin {number}"
-    headline = HEADLINES.get(origin["kind"], origin["kind"])
-    yield f"{label}: {headline}  ({rank}step {origin['step']}, {origin['phase']})"
+    yield f"{label}: {headline(origin)}  ({rank}step {origin['step']}, {origin['phase']})"
+    yield from _details(origin)
+
+
+def _details(origin: Mapping[str, Any]) -> Iterator[str]:
     for side in ("baseline", "candidate"):
         yield from _location(side, origin[side])
     slots: Sequence[Mapping[str, Any]] = origin["slots"]
@@ -65,7 +82,29 @@ def _origin(number: int, origin: Mapping[str, Any], *, several_ranks: bool) -> I
     total = origin.get("slots_differing", len(slots))
     if total > MAX_SLOTS:
         yield f"    … and {total - MAX_SLOTS} more slots"
-    yield f"    why: {_one_line(origin['why'])}"
+    yield f"    why: {one_line(origin['why'])}"
+    again = describe_repeats(origin)
+    if again:
+        yield f"    {again}"
+    yield ""
+
+
+def _not_repeatable(document: Mapping[str, Any]) -> Iterator[str]:
+    """Origins that equal runs of the baseline have as well, one per place, in short."""
+    places = [o for o in document["not_repeatable"] if o["repeat_of"] is None]
+    if not places:
+        return
+    yield f"{NOT_REPEATABLE}:"
+    for origin in places[:MAX_ORIGINS]:
+        location = origin["baseline"] or origin["candidate"]
+        yield one_line(
+            f"  {location['file']}:{location['line']}  {location.get('text') or location['call']}"
+        )
+        again = describe_repeats(origin)
+        seen = f"step {origin['step']}" + (f", {again}" if again else "")
+        yield one_line(f"    {headline(origin)} ({seen}); {origin['not_repeatable']}")
+    if len(places) > MAX_ORIGINS:
+        yield f"  … and {len(places) - MAX_ORIGINS} more in report.html"
     yield ""
 
 
@@ -76,8 +115,8 @@ def _location(side: str, location: Mapping[str, Any] | None) -> Iterator[str]:
     place = f"{location['file']}:{location['line']}"
     inside = f"  in {location['qualname']}" if location.get("qualname") else ""
     library = "  [installed library]" if location.get("library") else ""
-    yield f"  {side:<9}  {_one_line(place)}{_one_line(inside)}{library}"
-    yield f"             {_one_line(location.get('text') or location['call'])}"
+    yield f"  {side:<9}  {one_line(place)}{one_line(inside)}{library}"
+    yield f"             {one_line(location.get('text') or location['call'])}"
     if location.get("callsite"):
         yield from _location("  through", location["callsite"])
 
@@ -91,7 +130,7 @@ def _slot(slot: Mapping[str, Any]) -> str:
         values = f"{left} against {right}"
     regions = slot.get("regions_differing")
     where = f", regions {_numbers(regions)} of {slot['regions']}" if slot.get("regions") else ""
-    return _one_line(f"{name}: {values}: {slot['relation']}{where}")
+    return one_line(f"{name}: {values}: {slot['relation']}{where}")
 
 
 def _value(value: Mapping[str, Any] | None) -> str:
@@ -109,7 +148,7 @@ def _numbers(numbers: Iterable[int] | None) -> str:
 
 def _incomplete(document: Mapping[str, Any]) -> Iterator[str]:
     for entry in document["incomplete"]:
-        yield _one_line(
+        yield one_line(
             f"Incomplete: the {entry['side']}'s capture of rank {entry['rank']} ends early "
             f"({entry['reason']}); only the common prefix was compared."
         )
@@ -132,7 +171,7 @@ def _nothing_differs(document: Mapping[str, Any]) -> str:
 def _inherited(document: Mapping[str, Any]) -> Iterator[str]:
     for origin in document["inherited"][:MAX_ORIGINS]:
         location = origin["baseline"] or origin["candidate"]
-        yield _one_line(
+        yield one_line(
             f"Inherited: rank {origin['rank']}, step {origin['step']}: the collective at "
             f"{location['file']}:{location['line']} took a difference over from rank "
             f"{origin['inherited_from_rank']}"
@@ -149,7 +188,7 @@ def _unpaired(document: Mapping[str, Any]) -> Iterator[str]:
     for group in groups[:MAX_UNPAIRED]:
         rank = f"rank {group['rank']}, " if len(document["ranks"]) > 1 else ""
         count = f"{group['calls']} calls" if group["calls"] != 1 else "1 call"
-        yield _one_line(
+        yield one_line(
             f"  {group['side']:<9}  {group['file']}:{group['line']}  {group['call']}  "
             f"({count}, {rank}first in step {group['first_step']})"
         )
@@ -175,8 +214,3 @@ def _reports(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"data     {reports['summary']}"
     for entry in reports["perfetto"]:
         yield f"rank {entry['rank']:<4}{entry['path']}"
-
-
-def _one_line(text: str) -> str:
-    """Keep text from a workload on one line and free of control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 HEADLINES: Final = {
     "outputs_differ": "inputs equal, outputs differ",
@@ -11,3 +12,44 @@ HEADLINES: Final = {
     "incompatible": "outputs cannot be set side by side",
 }
 """One line per kind of origin."""
+
+CIRCUMSTANCE_HEADLINES: Final = {
+    "random_stream": "the random stream differs, not an operation",
+    "data_order": "the data come in another order, not an operation",
+    "data_content": "the data differ, not an operation",
+}
+"""One line per circumstance that an origin can show."""
+
+CIRCUMSTANCES_BEFORE: Final = "Before the first difference: the runs differ in what may explain it."
+CIRCUMSTANCES_ONLY: Final = "The runs differ in their circumstances; no recorded value differs."
+CIRCUMSTANCES_LATER: Final = "After the first difference, and perhaps because of it:"
+NOT_REPEATABLE: Final = "Not repeatable: equal runs of the baseline differ here as well"
+ALL_NOT_REPEATABLE: Final = (
+    "No difference beyond what equal runs of the baseline show: every origin is at a place that is "
+    "not repeatable. A difference behind these places may be hidden; make the baseline repeatable "
+    "first."
+)
+
+
+def headline(origin: Mapping[str, Any]) -> str:
+    """What an origin is, in one line."""
+    shown = CIRCUMSTANCE_HEADLINES.get(origin.get("circumstance") or "")
+    return shown or HEADLINES.get(origin["kind"], str(origin["kind"]))
+
+
+def kind_of_circumstance(kind: str) -> str:
+    """A circumstance's kind for people."""
+    return kind.replace("_", " ")
+
+
+def repeat_summary(repeatability: Mapping[str, Any]) -> str:
+    """How many equal runs there were and how many of them differed."""
+    runs, differing = repeatability["runs"], repeatability["differing_runs"]
+    named = "1 further run" if runs == 1 else f"{runs} further runs"
+    if not differing:
+        return f"Repeatability: {named} of the baseline: none differs from it."
+    return f"Repeatability: {differing} of {named} of the baseline {_verb(differing)} from it."
+
+
+def _verb(count: int) -> str:
+    return "differs" if count == 1 else "differ"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from opguard.tools.compare.engine import Comparison
 from opguard.tools.compare.errors import ReportExportError
+from opguard.tools.compare.results import Comparison
 from opguard.tools.report.document import document
 from opguard.tools.report.files import RankReportFile, Reports, sha256_file
 from opguard.tools.report.html import render_html

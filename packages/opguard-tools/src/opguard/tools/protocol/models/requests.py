@@ -88,5 +88,11 @@ class CompareRequest(ActionRequest):
         description="Result of `trace` on the side in question, unchanged."
     )
     ranks: RankList = Field(
-        description="Ranks to compare; each must exist in both captures.", examples=[[0, 1]]
+        description="Ranks to compare; each must exist in all captures.", examples=[[0, 1]]
+    )
+    repeats: list[TraceResult] = Field(
+        default=[],
+        description="Results of further `trace` operations with the baseline's plan and workload, "
+        "unchanged. What differs between these equal runs is listed apart as not repeatable.",
+        examples=[[]],
     )

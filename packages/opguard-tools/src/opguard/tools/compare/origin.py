@@ -1,0 +1,55 @@
+"""What an origin is; how origins are found is in ``origins``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from opguard.tools.compare.records import Call
+from opguard.tools.compare.relations import RelationSource
+from opguard.tools.compare.slots import SlotDifference
+
+
+class OriginKind(StrEnum):
+    """What makes a place an origin."""
+
+    OUTPUTS_DIFFER = "outputs_differ"
+    UNEXPLAINED_INPUT = "unexplained_input"
+    UNPAIRED = "unpaired"
+    INCOMPATIBLE = "incompatible"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A place where both runs stopped agreeing.
+
+    Attributes:
+        position: On the baseline's clock (ticks).
+        baseline: The baseline's call, or None when only the candidate has one.
+        candidate: The candidate's call, or None when only the baseline has one.
+        slots: The slots that show it.
+        why: What was found, in words.
+        source: How the two calls were paired, or None where one is missing.
+        inherited_from: Another rank from which a collective took the difference.
+    """
+
+    kind: OriginKind
+    position: float
+    baseline: Call | None
+    candidate: Call | None
+    slots: tuple[SlotDifference, ...]
+    why: str
+    source: RelationSource | None = None
+    inherited_from: int | None = None
+
+    @property
+    def step(self) -> int:
+        """Step of the call."""
+        call = self.baseline or self.candidate
+        return call.step if call else 0
+
+    @property
+    def phase(self) -> int:
+        """Phase of the call."""
+        call = self.baseline or self.candidate
+        return call.phase if call else 0

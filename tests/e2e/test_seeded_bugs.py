@@ -1,0 +1,279 @@
+"""One silent bug at a time, put into three small trainings: ``first`` names its statement.
+
+Each entry stands for a kind of bug and for the rule that finds it. The programs differ in shape: a
+convolutional autoencoder with a loader, a recurrent tagger inside a trainer class, and a mixture of
+experts on plain tensors with a hand-written update.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from opguard_e2e import run_diff
+
+PROGRAMS = Path(__file__).parent / "seeded"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replace ``old``, which occurs once, by ``new`` in a file of the candidate."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A program, what is changed in it, and the lines that count as found.
+
+    Attributes:
+        accepted: ``(side, file, text)``: the line on that side that holds the text.
+    """
+
+    program: str
+    edits: tuple[Edit, ...]
+    accepted: tuple[tuple[str, str, str], ...]
+
+
+BUGS = {
+    "a hidden setting of a layer": Bug(
+        "autoencoder",
+        (Edit("net.py", "eps=1e-5", "eps=1e-3"),),
+        (("baseline", "net.py", "self.norm(self.conv"),),
+    ),
+    "an in-place operation on a shared tensor": Bug(
+        "autoencoder",
+        (
+            Edit(
+                "train.py",
+                "image + 0.1 * torch.randn_like(image)",
+                "image.add_(0.1 * torch.randn_like(image))",
+            ),
+        ),
+        (("candidate", "train.py", "image.add_("), ("baseline", "train.py", "mse_loss(")),
+    ),
+    "the order of the data": Bug(
+        "autoencoder",
+        (Edit("images.py", "manual_seed(seed)", "manual_seed(seed + 1)"),),
+        (
+            ("baseline", "train.py", "in batches(seed=epoch)"),
+            ("candidate", "images.py", "manual_seed(seed + 1)"),
+            ("baseline", "images.py", "self.images[index]"),
+        ),
+    ),
+    "clipping after the step": Bug(
+        "autoencoder",
+        (
+            Edit(
+                "train.py",
+                "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)\n"
+                "        optimizer.step()\n",
+                "        optimizer.step()\n"
+                "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)\n",
+            ),
+        ),
+        (("baseline", "train.py", "clip_grad_norm_"), ("baseline", "train.py", "optimizer.step()")),
+    ),
+    "a learning rate that Python state decides": Bug(
+        "autoencoder",
+        (Edit("train.py", "gamma=0.5", "gamma=0.25"),),
+        (("baseline", "train.py", "optimizer.step()"), ("baseline", "train.py", "schedule.step()")),
+    ),
+    "a model left in evaluation mode": Bug(
+        "tagger",
+        (Edit("loop.py", "        self.model.train()\n", ""),),
+        (
+            ("baseline", "loop.py", "self.model.train()"),
+            ("baseline", "tagger.py", "self.drop(states)"),
+            ("baseline", "loop.py", "loss_of(self.model(words), tags)\n        self.optimizer"),
+        ),
+    ),
+    "padding that takes part in attention": Bug(
+        "tagger",
+        (Edit("tagger.py", "        scores = scores.masked_fill(~keep[:, None, :], -1e9)\n", ""),),
+        (
+            ("baseline", "tagger.py", "masked_fill"),
+            ("candidate", "tagger.py", "F.softmax(scores"),
+        ),
+    ),
+    "a scale by the wrong width": Bug(
+        "tagger",
+        (Edit("tagger.py", "math.sqrt(self.width)", "math.sqrt(2 * self.width)"),),
+        (("candidate", "tagger.py", "math.sqrt(2"),),
+    ),
+    "another optimizer setting": Bug(
+        "tagger",
+        (Edit("loop.py", "betas=(0.9, 0.99)", "betas=(0.9, 0.999)"),),
+        (("baseline", "loop.py", "self.optimizer.step()"), ("baseline", "loop.py", "betas=")),
+    ),
+    "a gradient cut off": Bug(
+        "tagger",
+        (
+            Edit(
+                "tagger.py", "states + self.attend(states,", "states + self.attend(states.detach(),"
+            ),
+        ),
+        (("candidate", "tagger.py", "states.detach()"),),
+    ),
+    "gradients that add up": Bug(
+        "tagger",
+        (Edit("loop.py", "        self.optimizer.zero_grad(set_to_none=True)\n", ""),),
+        (
+            ("baseline", "loop.py", "zero_grad"),
+            ("candidate", "loop.py", "loss.backward()"),
+        ),
+    ),
+    "an extra draw from the random stream": Bug(
+        "tagger",
+        (
+            Edit(
+                "loop.py",
+                "        return words, tags\n",
+                "        torch.rand(1)\n        return words, tags\n",
+            ),
+        ),
+        (("candidate", "loop.py", "torch.rand(1)"),),
+    ),
+    "an argument with another default": Bug(
+        "mixture",
+        (Edit("layers.py", "temperature=1.0", "temperature=0.5"),),
+        (("candidate", "layers.py", "logits / temperature"),),
+    ),
+    "a reduction over the wrong dimension": Bug(
+        "mixture",
+        (Edit("layers.py", ".softmax(-1)", ".softmax(0)"),),
+        (("candidate", "layers.py", ".softmax(0)"),),
+    ),
+    "a parameter that is not updated": Bug(
+        "mixture",
+        (
+            Edit(
+                "train.py",
+                "            value.sub_(momentum[name], alpha=0.05)\n",
+                '            if name != "b":\n'
+                "                value.sub_(momentum[name], alpha=0.05)\n",
+            ),
+        ),
+        (
+            ("baseline", "train.py", "value.sub_("),
+            ("candidate", "train.py", "value.sub_("),
+            ("baseline", "layers.py", "torch.tanh(x @ weight + bias)"),
+            ("baseline", "layers.py", "expert(x, params"),
+        ),
+    ),
+    "a lower precision on the way": Bug(
+        "mixture",
+        (Edit("layers.py", "(x @ weight + bias)", "((x @ weight).bfloat16().float() + bias)"),),
+        (("candidate", "layers.py", "bfloat16"),),
+    ),
+}
+
+HARMLESS = {
+    "logging and comments": Bug(
+        "tagger",
+        (
+            Edit(
+                "loop.py",
+                "        return loss\n",
+                "        print(float(loss))\n        return loss\n",
+            ),
+            Edit(
+                "tagger.py",
+                "        keep = words != 0\n",
+                "        # Words, not padding.\n        keep = words != 0\n",
+            ),
+        ),
+        (),
+    ),
+    "renamed variables and a moved function": Bug(
+        "tagger",
+        (
+            Edit(
+                "tagger.py",
+                "\n\ndef loss_of(logits, tags):\n    return F.cross_entropy("
+                "logits.flatten(0, 1), tags.flatten(), ignore_index=-1)\n",
+                "\n",
+            ),
+            Edit(
+                "loop.py",
+                "from tagger import Tagger, loss_of\n",
+                "import torch.nn.functional as F\n"
+                "from tagger import Tagger\n\n\ndef loss_of(scores, labels):\n"
+                "    return F.cross_entropy(scores.flatten(0, 1), labels.flatten(), "
+                "ignore_index=-1)\n",
+            ),
+        ),
+        (),
+    ),
+    "an expression moved into a helper": Bug(
+        "mixture",
+        (
+            Edit(
+                "train.py",
+                "def penalty(params):\n    return sum(value.pow(2).sum() for value in "
+                "params.values()) * 1e-3\n",
+                "def squares(value):\n    return value.pow(2).sum()\n\n\ndef penalty(params):\n"
+                "    return sum(squares(value) for value in params.values()) * 1e-3\n",
+            ),
+        ),
+        (),
+    ),
+}
+
+
+def make_pair(bug: Bug, folder: Path) -> tuple[Path, Path]:
+    """The program as it is and with the bug."""
+    baseline, candidate = folder / "baseline", folder / "candidate"
+    for side in (baseline, candidate):
+        shutil.copytree(PROGRAMS / bug.program, side)
+    for edit in bug.edits:
+        path = candidate / edit.file
+        text = path.read_text()
+        assert text.count(edit.old) == 1, edit
+        path.write_text(text.replace(edit.old, edit.new))
+    return baseline, candidate
+
+
+def lines_with(path: Path, text: str) -> set[int]:
+    """Numbers of the lines at which an occurrence of ``text`` begins."""
+    source = path.read_text()
+    found = set()
+    start = source.find(text)
+    while start >= 0:
+        found.add(source.count("\n", 0, start) + 1)
+        start = source.find(text, start + 1)
+    assert found, f"{text!r} is not in {path}"
+    return found
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_first_origin_names_the_statement_of_the_bug(name: str, tmp_path: Path) -> None:
+    bug = BUGS[name]
+    baseline, candidate = make_pair(bug, tmp_path)
+    status, document = run_diff(baseline, candidate, tmp_path / "out")
+    assert status == 1
+    first = document["first"]
+    named = {
+        (side, first[side]["file"], line)
+        for side in ("baseline", "candidate")
+        if first[side] is not None
+        for line in range(first[side]["line"], (first[side]["end_line"] or first[side]["line"]) + 1)
+    }
+    accepted = {
+        (side, file, line)
+        for side, file, text in bug.accepted
+        for line in lines_with(tmp_path / side / file, text)
+    }
+    assert named & accepted, (first["baseline"], first["candidate"], first["why"])
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_program_that_computes_the_same_has_no_origin(name: str, tmp_path: Path) -> None:
+    baseline, candidate = make_pair(HARMLESS[name], tmp_path)
+    status, document = run_diff(baseline, candidate, tmp_path / "out")
+    assert (status, document["origins"], document["first"]) == (0, [], None)
