@@ -129,3 +129,14 @@ def test_forked_child_records_nothing(observe) -> None:
     )
     assert set(spans) == {"torch.zeros(1)"}
     assert json.dumps(eval(output)["operators"]) == "1"
+
+
+def test_parameter_without_a_shape_does_not_end_the_observation(observe) -> None:
+    script = """
+import torch
+lazy = torch.nn.LazyLinear(2)
+y = lazy(torch.ones(1, 3))
+z = y * 2
+"""
+    spans, _ = observe(script)
+    assert "y * 2" in spans

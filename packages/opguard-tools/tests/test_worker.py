@@ -189,3 +189,29 @@ def test_rank_outside_the_expected_set_is_refused_with_a_note(tmp_path) -> None:
     assert (worked.returncode, worked.stdout) == (78, "")
     (note,) = (tmp_path / "capture" / "errors").iterdir()
     assert json.loads(note.read_text())["type"] == "unexpected_rank"
+
+
+def test_tracebacks_and_getsource_show_the_original_source(tmp_path: Path) -> None:
+    pytest.importorskip("opguard.core")
+    original = "import inspect\n\n\ndef f():\n    return 1\n\n\nprint(inspect.getsource(f))\n"
+    checkout, output = tmp_path / "checkout", tmp_path / "out"
+    for folder, text in ((checkout, original.replace("1", "1  # wrapped")), (output, original)):
+        place = folder if folder is checkout else folder / "sources"
+        place.mkdir(parents=True)
+        (place / "script.py").write_text(text)
+    workload = {"ranks": [0], "cwd": str(checkout)}
+    request = {
+        "action": "trace",
+        "request": {"workload": workload},
+        "deterministic": False,
+        "capture": str(output / "capture"),
+        "capture_id": "ab" * 16,
+        "local_root": str(tmp_path / "local"),
+        "regions": 4,
+        "checkout": str(checkout),
+        "plan": str(output / "plan.json"),
+    }
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    argv = ["-m", "opguard.tools.worker", str(tmp_path / "request.json"), "script.py"]
+    done = run(argv, checkout)
+    assert (done.returncode, done.stdout) == (0, "def f():\n    return 1\n\n"), done.stderr

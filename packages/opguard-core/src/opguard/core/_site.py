@@ -91,9 +91,7 @@ def _iterate(index: int, iterable: Any) -> Iterator[Any]:
         # The items are views of the tensor: each is its call's input as well, or a differing
         # tensor would look as if iterating over it had made the difference.
         for item in iterator:
-            held = [site(index, _unchanged)(item)]
-            del item
-            yield held.pop()
+            yield site(index, _unchanged)(item)
         return
     advance = site(index, iterator.__next__)
     while True:

@@ -141,7 +141,7 @@ def _show_original_lines(request: dict[str, Any]) -> None:
     Entries without a modification time stay in ``linecache`` although the files differ. Line
     numbers are the same in both.
     """
-    if request["plan"] is None:
+    if request.get("plan") is None:
         return
     sources = Path(request["plan"]).parent / "sources"
     checkouts = {request["checkout"], request["request"]["workload"]["cwd"]}

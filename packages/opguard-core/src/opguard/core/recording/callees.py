@@ -40,8 +40,10 @@ OVERWRITES_FIRST = frozenset(
 """In-place functions whose result does not depend on what their first tensor held before. Reading
 that as an input would compare uninitialised memory."""
 
-FRESH_MEMORY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "empty_permuted"})
-"""Factories whose result has arbitrary bytes."""
+FRESH_MEMORY = frozenset(
+    {"empty", "empty_like", "empty_strided", "new_empty", "empty_permuted", "to_empty"}
+)
+"""Factories whose result has arbitrary bytes; ``Module.to_empty`` gives them to parameters."""
 
 COLLECTIVE_OUTPUTS = {
     "all_gather": 0,
@@ -89,9 +91,10 @@ def is_compiled(callee: Any) -> bool:
         return True
     if isinstance(callee, torch.nn.Module):
         return getattr(callee, "_compiled_call_impl", None) is not None
+    # In the function's own namespace: a proxy object answers to any name, with another proxy.
     # What torch.compiler.disable returns wraps a function in the same way.
-    disabled = getattr(callee, "_torchdynamo_disable", False)
-    return hasattr(callee, "_torchdynamo_orig_callable") and not disabled
+    names = getattr(callee, "__dict__", {})
+    return "_torchdynamo_orig_callable" in names and not names.get("_torchdynamo_disable", False)
 
 
 def overwritten_prefixes(callee: Any, name: str) -> tuple[str, ...]:

@@ -138,7 +138,9 @@ def _opaque_text(item: Any) -> str:
     if module is not None and isinstance(item, module.generic):
         return repr(item)
     if isinstance(item, type) or callable(item):
-        return f"<{getattr(item, '__qualname__', kind.__qualname__)}>"
+        name = getattr(item, "__qualname__", None)
+        # Not formatted unless it is text: a proxy (torch.fx) gives another proxy for any name.
+        return f"<{name if isinstance(name, str) else kind.__qualname__}>"
     return f"<{kind.__qualname__}>"
 
 

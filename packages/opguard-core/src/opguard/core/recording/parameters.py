@@ -10,7 +10,6 @@ import torch
 
 from opguard.core.recording.tensors import Reading, TensorReader
 
-
 Owner = torch.nn.Module | torch.optim.Optimizer
 
 
@@ -49,6 +48,7 @@ class _Known:
     ) -> None:
         self._identity = id(parameter)
         self._owner: weakref.ref[Any] = weakref.ref(parameter)
+        self._field: Any
         self._group, self._field = place if place is not None else (-1, name.rpartition(".")[2])
         by_position = place is not None
         if isinstance(owner, torch.optim.Optimizer):

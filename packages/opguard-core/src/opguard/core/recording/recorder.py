@@ -30,7 +30,6 @@ from opguard.core.recording.parameters import KnownParameters
 from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
 from opguard.core.recording.tensors import TensorReader
-
 from opguard.core.recursion import MAX_NESTED_CALLS
 
 if TYPE_CHECKING:
@@ -259,12 +258,15 @@ class CallRecorder:
                 self._gradients.watch(call, slot, tensor)
         if not runs_workload_code(frame.callee):
             records.values(call, Role.OUTPUT, slots.values)
-        for slot, item in slots.modules:
-            self._modules.outputs(call, item, slot + ".", frozenset())
-        module = module_of(frame.callee)
-        if module is not None:
-            # What the module got during the call: resized or lazily made parameters.
-            self._modules.outputs(call, module, "", frame.held)
+        changed = self._known.changes()
+        if not frame.flags & Flag.UNINITIALISED:
+            for slot, item in slots.modules:
+                self._modules.outputs(call, item, slot + ".", frozenset())
+            module = module_of(frame.callee)
+            if module is not None:
+                # What the module got during the call: resized or lazily made parameters.
+                self._modules.outputs(call, module, "", frame.held)
+            frame.merge_effects(changed)
         self._states.changed_states(frame)
         frame.merge_effects(self._known.changes())
         for slot, effect in frame.effects.items():
