@@ -142,3 +142,28 @@ def test_state_kept_by_a_call_without_result_is_not_taken_for_immaterial() -> No
         run.call("evaluate", inputs={"arg[0]": shadow}, outputs={"out": "e" + shadow})
 
     assert origins(compare(*sides)) == [("unexplained_input", "mul#1", "mul#1")]
+
+
+def test_argument_that_a_changed_statement_writes_counts_although_nothing_reads_it() -> None:
+    sides = Recording(), Recording()
+    for run, average in zip(sides, ("a", "b"), strict=True):
+        with run.nest("update", inputs={"arg[0]": "w"}, outputs={"out": "w"}):
+            run.call(
+                "mul#1",
+                inputs={"self": "old", "arg[0]": "w"},
+                outputs={"out": average, "self": average},
+            )
+
+    assert origins(compare(*sides)) == [("outputs_differ", "mul#1", "mul#1")]
+
+
+def test_equal_result_further_out_says_nothing_of_a_changed_statement() -> None:
+    sides = Recording(), Recording()
+    for run, kept in zip(sides, ("a", "b"), strict=True):
+        with (
+            run.nest("main", inputs={"arg[0]": "w"}, outputs={"out": "loss"}),
+            run.nest("remember", inputs={"arg[0]": "w"}),
+        ):
+            run.call("mul#1", inputs={"arg[0]": "w"}, outputs={"out": kept})
+
+    assert origins(compare(*sides)) == [("outputs_differ", "mul#1", "mul#1")]

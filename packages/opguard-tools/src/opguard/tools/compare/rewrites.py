@@ -51,7 +51,9 @@ def immaterial_guesses(
 ) -> set[int]:
     """Guessed pairs that would be withdrawn if nothing else differed in the whole run.
 
-    Either is enough here: a mix-up of values, or an enclosing call whose result agrees.
+    Either is enough here: a mix-up of values, or an enclosing call whose result agrees. A call
+    that changed one of its arguments is not meant: the argument outlives the enclosing call,
+    whatever that returns (a moving average of weights, say, that nothing reads until the end).
 
     Returns:
         Numbers of the baseline's calls.
@@ -63,7 +65,10 @@ def immaterial_guesses(
             pair.guessed
             and (
                 _mixed_up(pair, differences, values, fingerprints)
-                or _inside_equal_result(pair, pairing, differences, fingerprints)
+                or (
+                    not _changes_an_argument(pair, differences)
+                    and _inside_equal_result(pair, pairing, differences, fingerprints)
+                )
             )
         ),
     )
@@ -99,17 +104,27 @@ def _mixed_up(
     return bool(tensors) and all(values.exchanged(pair, slot) for slot in tensors)
 
 
+def _changes_an_argument(pair: CallPair, differences: Differences) -> bool:
+    """Whether a differing output is an argument that the call wrote to."""
+    outputs = differences[pair.baseline.id].outputs
+    return any(slot.slot in pair.baseline.inputs for slot in outputs)
+
+
 def _inside_equal_result(
     pair: CallPair, pairing: Pairing, differences: Differences, fingerprints: FingerprintTable
 ) -> bool:
-    """Whether an enclosing pair gives at least one tensor and agrees in everything."""
+    """Whether the call around a pair returns at least one tensor and agrees in everything.
+
+    Only the function that the statement is in: what it returns is what the statement was for.
+    That a function further out returns something equal says nothing of what was kept elsewhere.
+    """
     parent = pairing.of_baseline.get(pair.baseline.parent)
-    while parent is not None:
-        outputs = parent.baseline.outputs.values()
-        if parent.baseline.id not in differences and any(map(fingerprints.is_tensor, outputs)):
-            return True
-        parent = pairing.of_baseline.get(parent.baseline.parent)
-    return False
+    if parent is None or parent.baseline.id in differences:
+        return False
+    returned = (
+        identity for slot, identity in parent.baseline.outputs.items() if slot.startswith("out")
+    )
+    return any(map(fingerprints.is_tensor, returned))
 
 
 def withdraw(pairing: Pairing, calls: Set[int]) -> Pairing:
