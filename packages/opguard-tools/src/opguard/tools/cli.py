@@ -7,6 +7,8 @@ there at once; what a command works with, it imports when it runs.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -93,4 +95,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if workload is not None and not command.takes_workload_arguments:
         parsed.parser.error("this command takes no arguments for a workload after --")
     parsed.workload_arguments = workload or []
-    return command.run(parsed)
+    try:
+        status = command.run(parsed)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of a pipe (`| head`) has seen enough; the interpreter must not flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return status

@@ -89,7 +89,8 @@ def flatten(item: Any, slot: str, value_slot: str, into: Slots, depth: int = 0) 
 
 def value_text(value: Any) -> str:
     """A text of a plain value that is equal exactly when the values are, in any process."""
-    text = repr(value)
+    # Serialised objects differ between equal runs; what their bytes decide shows elsewhere.
+    text = f"<{len(value)} bytes>" if isinstance(value, bytes) else repr(value)
     if len(text) > MAX_TEXT:
         return f"{text[:MAX_TEXT]}…#{text_digest(text)}"
     return text

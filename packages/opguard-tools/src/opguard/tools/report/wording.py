@@ -13,6 +13,9 @@ HEADLINES: Final = {
 }
 """One line per kind of origin."""
 
+ARGUMENT_HEADLINE: Final = "a different argument"
+"""For an input that is no tensor: its two values say it all."""
+
 CIRCUMSTANCE_HEADLINES: Final = {
     "random_stream": "the random stream differs, not an operation",
     "data_order": "the data come in another order, not an operation",
@@ -34,6 +37,9 @@ ALL_NOT_REPEATABLE: Final = (
 def headline(origin: Mapping[str, Any]) -> str:
     """What an origin is, in one line."""
     shown = CIRCUMSTANCE_HEADLINES.get(origin.get("circumstance") or "")
+    if shown is None and origin["kind"] == "unexplained_input":
+        slots = [slot["slot"] for slot in origin["slots"]]
+        shown = ARGUMENT_HEADLINE if slots and slots[0].startswith("value.") else None
     return shown or HEADLINES.get(origin["kind"], str(origin["kind"]))
 
 
