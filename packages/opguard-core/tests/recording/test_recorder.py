@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from opguard.core import recursion
-from opguard.core._site import iterate, site, store, subscript
+from opguard.core._site import iterate, site, subscript
 
 
 def of_call(writer, callee: str, nth: int = 0) -> int:
@@ -346,7 +346,6 @@ def test_subscripts_and_iteration_keep_their_meaning(recorder, writer) -> None:
     assert [row.tolist() for row in iterate(3, x)] == x.tolist()
     (first, *_) = (call for call, facts in writer.calls.items() if facts["callee"] == "_unchanged")
     assert writer.slots(first, 0)["arg[0]"] == writer.slots(first, 1)["out"]
-    store(4, x)
     names = [facts["callee"] for facts in writer.calls.values()]
     assert names[:4] == ["getitem", "setitem", "delitem", "iter"]
     assert set(writer.slots(2, 1)) == {"arg[0]"}

@@ -57,9 +57,7 @@ class Recorder:
     def __init__(self) -> None:
         self.seen: list[int] = []
         self.module = ModuleType("opguard.core._site")
-        vars(self.module).update(
-            site=self.site, subscript=self.subscript, iterate=self.iterate, store=self.store
-        )
+        vars(self.module).update(site=self.site, subscript=self.subscript, iterate=self.iterate)
 
     def site(self, number: int, callee: Any) -> Any:
         """A call or operator: the callee itself."""
@@ -75,10 +73,6 @@ class Recorder:
         """A loop's iterable."""
         self.seen.append(number)
         return iterable
-
-    def store(self, number: int, target: Any) -> None:
-        """What an augmented assignment left in its target."""
-        self.seen.append(number)
 
 
 class _Base:

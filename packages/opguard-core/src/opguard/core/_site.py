@@ -110,14 +110,8 @@ def iterate(index: int, iterable: Any) -> Any:
     return _iterate(index, iterable)
 
 
-def store(index: int, target: Any) -> None:
-    """Record what an augmented assignment left in its target."""
-    if _recorder is not None:
-        site(index, _unchanged)(target)
-
-
 def frames() -> tuple[Any, ...]:
     """Functions of this module whose frames stand between those of the workload."""
     item = (_Subscript.__init__, _Subscript.__getitem__)
     changes = (_Subscript.__setitem__, _Subscript.__delitem__)
-    return (site, subscript, iterate, store, _iterate, _unchanged, *item, *changes)
+    return (site, subscript, iterate, _iterate, _unchanged, *item, *changes)

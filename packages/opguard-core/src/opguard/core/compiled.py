@@ -56,11 +56,7 @@ def keep_compiled_graphs() -> None:
     def unwrap(index: int, item: Any) -> Any:
         return item
 
-    def discard(index: int, target: Any) -> None:
-        return None
-
     for function in (_site.site, _site.subscript, _site.iterate):
         torch.compiler.substitute_in_graph(function, skip_signature_check=True)(unwrap)
-    torch.compiler.substitute_in_graph(_site.store, skip_signature_check=True)(discard)
     for function in _site.frames():
         _leave_alone(function)

@@ -161,15 +161,9 @@ class Edits:
 
     def _augmented(self, node: ast.AugAssign, site: Site) -> None:
         start, end = self.source.span(node)
-        target_start, target_end = self.source.span(node.target)
-        target = self.source.text[target_start:target_end]
-        if isinstance(node.target, ast.Name):
-            symbol, name = inplace(type(node.op))
-            _, at = self._skip(target_end, symbol, site)
-            self._replace(at, at + len(symbol), f"= {self._function(name, site)}{target}, (")
-            self._close(start, end, _LOOP, "))")
-            return
-        if "\n" in target or "\r" in target:
-            target = ast.unparse(node.target)
-        after = f"; {self.spelling.wrapper('store', site.id)}{target})"
-        self.insert(end, after, first=False)
+        _, target_end = self.source.span(node.target)
+        symbol, name = inplace(type(node.op))
+        _, at = self._skip(target_end, symbol, site)
+        read = ast.unparse(node.target)
+        self._replace(at, at + len(symbol), f"= {self._function(name, site)}{read}, (")
+        self._close(start, end, _LOOP, "))")

@@ -101,13 +101,16 @@ def compare(node: ast.Compare) -> str | None:
 def augmented(node: ast.AugAssign) -> str | None:
     """Reason against wrapping an augmented assignment.
 
-    A plain name is assigned the wrapped operator's result. Other targets are read once more
-    after the statement, which is safe for names, attributes and constant or named indexes.
+    A name, or an attribute of a name, is assigned the wrapped operator's result, which evaluates
+    everything as often as the original does. A subscript's wrapped base sees load and store.
     """
-    if isinstance(node.target, ast.Name):
+    target = node.target
+    if isinstance(target, ast.Name):
         return None
-    if not _safe_to_read_again(node.target):
-        return "reading the target again would repeat its calls"
+    if isinstance(target, ast.Subscript):
+        return "its subscript records the load and the store"
+    if not isinstance(target.value, ast.Name):
+        return "evaluating the target's object again would repeat its calls"
     if any(isinstance(inner, ast.NamedExpr) for inner in ast.walk(node)):
         return "the statement binds names that its target may use"
     return None
@@ -117,23 +120,6 @@ def compiled(node: Definition, compiler: str) -> str:
     """Reason for everything in a definition that a compiler reads as source."""
     what = "class" if isinstance(node, ast.ClassDef) else "function"
     return f"{what} {node.name} (line {node.lineno}) is compiled from its source by {compiler}"
-
-
-def _safe_to_read_again(node: ast.expr) -> bool:
-    if isinstance(node, ast.Name | ast.Constant):
-        return True
-    if isinstance(node, ast.Attribute):
-        return _safe_to_read_again(node.value)
-    if isinstance(node, ast.Subscript):
-        return _safe_to_read_again(node.value) and _safe_to_read_again(node.slice)
-    if isinstance(node, ast.UnaryOp):
-        return isinstance(node.operand, ast.Constant)
-    if isinstance(node, ast.Tuple):
-        return all(map(_safe_to_read_again, node.elts))
-    if isinstance(node, ast.Slice):
-        parts = (node.lower, node.upper, node.step)
-        return all(part is None or _safe_to_read_again(part) for part in parts)
-    return False
 
 
 def _is_name(node: ast.expr, name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from opguard.tools.source.text import SourceText
 
-Wrapper = Literal["site", "subscript", "iterate", "store"]
+Wrapper = Literal["site", "subscript", "iterate"]
 
 MODULE = "opguard.core._site"
 MARK = "__opguard_"
@@ -22,7 +22,6 @@ NAMES: dict[Wrapper, str] = {
     "site": "__opguard_site__",
     "subscript": "__opguard_sub__",
     "iterate": "__opguard_iter__",
-    "store": "__opguard_out__",
 }
 WRAPPERS: dict[str, Wrapper] = {name: wrapper for wrapper, name in NAMES.items()}
 OPERATOR_NAME = "__opguard_operator__"

@@ -57,7 +57,7 @@ class Comparison:
                 return self._differs(before, f"{_name(before)} became {_name(after)}")
             if kind is list:
                 if len(before) != len(after) or any(type(node) in _ADDED for node in after):
-                    after = self._without_additions(before, after)
+                    after = _without_imports(after)
                 if len(before) != len(after):
                     return self._differs(
                         before[:1], f"{len(before)} nodes became {len(after)} in a list"
@@ -86,28 +86,6 @@ class Comparison:
         if isinstance(node, list) and node:
             node = node[0]
         return Difference(getattr(node, "lineno", self._line), self._site, what)
-
-    def _without_additions(self, before: list[Any], after: list[Any]) -> list[Any]:
-        """Statements without inserted imports and without reads of augmented targets."""
-        kept: list[Any] = []
-        for node in after:
-            if isinstance(node, ast.stmt) and is_inserted_import(node):
-                continue
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                assigned = before[len(kept) - 1] if 0 < len(kept) <= len(before) else None
-                if self._reads_target(node.value, assigned):
-                    continue
-            kept.append(node)
-        return kept
-
-    def _reads_target(self, call: ast.Call, assigned: object) -> bool:
-        """Whether a call is the read of an augmented assignment's target that its site adds."""
-        if wrapper_of(call.func) != "store" or len(call.args) != 2:
-            return False
-        if not isinstance(assigned, ast.AugAssign):
-            return False
-        target = ast.dump(assigned.target).replace("ctx=Store()", "ctx=Load()")
-        return ast.dump(call.args[1]) == target and self._claim(call.args[0], assigned, "augmented")
 
     def _claim(self, number: ast.expr, node: ast.AST, *kinds: str) -> bool:
         """Whether ``number`` is a site at ``node`` of one of these kinds; note it as seen."""
@@ -178,7 +156,7 @@ class Comparison:
         return after if inner is None else _at(after, inner)
 
     def _unwrap_inplace(self, before: ast.AugAssign, after: ast.Assign) -> ast.AST:
-        """``x = site(i, iadd)(x, y)`` as ``x += y``."""
+        """``x = site(i, iadd)(x, y)`` as ``x += y``; ``x`` is a name or an attribute of one."""
         call, targets = after.value, after.targets
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Call):
             return after
@@ -187,11 +165,18 @@ class Comparison:
         callee = self._argument("site", call.func, before, "augmented")
         name = None if callee is None else operator_of(callee)
         target, read = targets[0], call.args[0]
-        if name not in INPLACE_BY_NAME or not isinstance(target, ast.Name):
+        if name not in INPLACE_BY_NAME or not isinstance(target, ast.Name | ast.Attribute):
             return after
-        if not isinstance(read, ast.Name) or read.id != target.id:
+        if ast.dump(read) != ast.dump(target).replace("ctx=Store()", "ctx=Load()"):
             return after
         return _at(after, ast.AugAssign(target, INPLACE_BY_NAME[name](), call.args[1]))
+
+
+def _without_imports(statements: list[Any]) -> list[Any]:
+    """Statements without the inserted imports."""
+    return [
+        node for node in statements if not (isinstance(node, ast.stmt) and is_inserted_import(node))
+    ]
 
 
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
