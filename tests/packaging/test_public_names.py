@@ -1,32 +1,13 @@
-"""The public names of each package are these and no others."""
+"""The public names of the packages are these and no others; xorsig has a test of its own."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
 import pytest
 
 PUBLIC = {
-    "xorsig": [
-        "FORMAT_VERSION",
-        "MIX_SCHEME",
-        "XOR_SCHEME",
-        "CallSite",
-        "CaptureWriter",
-        "CorruptBatchError",
-        "__version__",
-        "byte_ranges",
-        "fingerprint",
-        "materialize",
-        "read_receipt",
-        "region_mix",
-        "region_xor",
-        "row_xor",
-        "verify_capture",
-        "write_perfetto",
-        "write_receipt",
-        "xor",
-    ],
     "opguard.core": [
         "Session",
         "__version__",
@@ -41,14 +22,14 @@ PUBLIC = {
 @pytest.mark.requirement("F14")
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_names_are_the_literal_list(name: str) -> None:
-    module = pytest.importorskip(name)
+    module = importlib.import_module(name)
     assert sorted(module.__all__) == sorted(PUBLIC[name])
     assert [public for public in module.__all__ if not hasattr(module, public)] == []
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_functions_and_classes_have_docstrings(name: str) -> None:
-    module = pytest.importorskip(name)
+    module = importlib.import_module(name)
     public = [getattr(module, entry) for entry in module.__all__]
     callables = [entry for entry in public if callable(entry)]
     assert [entry.__name__ for entry in callables if not inspect.getdoc(entry)] == []

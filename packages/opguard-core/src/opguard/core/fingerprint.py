@@ -60,9 +60,10 @@ def xor_signature_rows(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def region_signatures(tensor: torch.Tensor, regions: int = DEFAULT_REGIONS) -> torch.Tensor:
-    """XOR of each of ``regions`` contiguous byte regions of a tensor.
+    """Plain fingerprint of a tensor, one value per region of its bytes.
 
-    Bytes are taken in logical row-major order, so strides do not matter.
+    The order of the elements counts, and not how they lie in memory: a view and its contiguous
+    copy have equal values.
 
     Args:
         tensor: Shape ``[*]``, any dtype with memory, any device.

@@ -84,8 +84,8 @@ def _output_differs(state: RankState, event: DifferenceEvent, *, is_first: bool)
     """An output differs: an origin when nothing recorded explains it.
 
     Not when an input differs (inherited), nor when something inside differs (the inner call is
-    the origin, or every enclosing call would be one). A generator state that differs explains
-    the output; then the call that moved the generator is looked for instead.
+    the origin, and the calls around it only pass the difference on). A generator state that
+    differs explains the output; then the call that moved the generator is looked for instead.
     """
     pair = event.pair
     if state.difference(pair).inputs:
