@@ -26,6 +26,7 @@ TEST_PACKAGES = (
     "pytest-xdist>=3.8",
     "hypothesis>=6.130",
     "numpy>=2.0",
+    "attrs>=24.2",
     "perfetto>=0.16",
 )
 # Most of the tests' time passes in subprocesses with one thread each. A module's tests stay on one

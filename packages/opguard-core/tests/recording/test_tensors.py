@@ -97,19 +97,6 @@ def test_tensor_without_memory_says_why(read) -> None:
     assert read(shrunk)["t"][1:] == (None, "storage is freed")
 
 
-@pytest.mark.requirement("F12")
-def test_tensor_inside_a_transform_is_not_touched(read) -> None:
-    found = []
-
-    def function(x):
-        found.append(read(x)["t"][1:])
-        return x * 2
-
-    torch.func.vmap(function)(torch.ones(2, 3))
-    torch.func.grad(lambda x: function(x).sum())(torch.ones(3))
-    assert found == [(None, "inside a functorch transform")] * 2
-
-
 @pytest.mark.requirement("F1")
 def test_wrapper_subclass_is_read_by_what_it_wraps(read) -> None:
     from torch.testing._internal.two_tensor import TwoTensor

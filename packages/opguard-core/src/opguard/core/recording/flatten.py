@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import enum
 import sys
 from typing import Any
 
 import torch
+from torch.utils._pytree import SUPPORTED_NODES
 
+from opguard.core.interruption import comes_from_signal_handler
+from opguard.core.recording.attributes import attributes
 from opguard.core.recording.digest import text_digest
 
 MAX_DEPTH = 6
 MAX_ITEMS = 512
+MAX_SLOTS = 8192
 MAX_TEXT = 160
 
 _PRIMITIVES = frozenset({int, float, bool, bytes, complex, type(None), range, slice, type(...)})
@@ -42,6 +48,10 @@ class Slots:
         self.modules: list[tuple[str, torch.nn.Module]] = []
         self.optimizers: list[torch.optim.Optimizer] = []
 
+    def full(self) -> bool:
+        """Whether there are so many slots that no further items of containers are taken in."""
+        return len(self.tensors) + len(self.values) >= MAX_SLOTS
+
 
 def flatten(item: Any, slot: str, value_slot: str, into: Slots, depth: int = 0) -> None:
     """Sort ``item`` and what it contains into ``into``.
@@ -67,21 +77,22 @@ def flatten(item: Any, slot: str, value_slot: str, into: Slots, depth: int = 0) 
         into.values.append((value_slot, f"<{kind.__name__}>"))
     elif isinstance(item, dict):
         # Unbound methods here and below: those of a workload's subclass may do anything.
-        for count, (key, value) in enumerate(dict.items(item)):
-            if count == MAX_ITEMS:
-                into.values.append((f"{value_slot}.…", f"{dict.__len__(item)} items"))
-                break
-            flatten(value, f"{slot}.{key}", f"{value_slot}.{key}", into, depth + 1)
+        _flatten_items(list(dict.items(item)), slot, value_slot, into, depth)
     elif isinstance(item, (list, tuple)):
         _flatten_sequence(item, slot, value_slot, into, depth)
     elif _is_numpy(item):
         into.tensors.append((slot, item))
     elif isinstance(item, (set, frozenset)):
         into.values.append((value_slot, f"<{kind.__name__} of {len(item)}>"))
-    elif dataclasses.is_dataclass(item) and not isinstance(item, type):
-        for field in dataclasses.fields(item):
-            value = getattr(item, field.name, None)
-            flatten(value, f"{slot}.{field.name}", f"{value_slot}.{field.name}", into, depth + 1)
+    elif isinstance(item, enum.Enum):
+        into.values.append((value_slot, f"<{kind.__qualname__}.{item._name_}>"))
+    elif isinstance(item, (collections.UserDict, collections.UserList)):
+        flatten(item.data, slot, value_slot, into, depth + 1)
+    elif (fields := _field_names(item)) is not None:
+        held = [(name, getattr(item, name, None)) for name in fields]
+        _flatten_items(held, slot, value_slot, into, depth)
+    elif kind in SUPPORTED_NODES:
+        _flatten_node(item, slot, value_slot, into, depth)
     else:
         into.values.append((value_slot, _opaque_text(item)))
         _flatten_attributes(item, slot, into)
@@ -106,6 +117,16 @@ def plain_text(item: Any) -> str:
     return _opaque_text(item)
 
 
+def _flatten_items(
+    items: list[tuple[Any, Any]], slot: str, value_slot: str, into: Slots, depth: int
+) -> None:
+    for count, (key, value) in enumerate(items):
+        if count == MAX_ITEMS or into.full():
+            into.values.append((f"{value_slot}.…", f"{len(items)} items"))
+            break
+        flatten(value, f"{slot}.{key}", f"{value_slot}.{key}", into, depth + 1)
+
+
 def _flatten_sequence(item: Any, slot: str, value_slot: str, into: Slots, depth: int) -> None:
     names = getattr(type(item), "_fields", None)
     items = list.copy(item) if isinstance(item, list) else tuple.__add__(item, ())
@@ -113,7 +134,7 @@ def _flatten_sequence(item: Any, slot: str, value_slot: str, into: Slots, depth:
         into.values.append((value_slot, value_text(items)))
         return
     for index, value in enumerate(items):
-        if index == MAX_ITEMS:
+        if index == MAX_ITEMS or into.full():
             into.values.append((f"{value_slot}[…]", f"{len(items)} items"))
             break
         if names is not None and index < len(names):
@@ -123,14 +144,50 @@ def _flatten_sequence(item: Any, slot: str, value_slot: str, into: Slots, depth:
         flatten(value, slot + suffix, value_slot + suffix, into, depth + 1)
 
 
+def _flatten_node(item: Any, slot: str, value_slot: str, into: Slots, depth: int) -> None:
+    """A container that its library has registered with torch, by the function that it gave."""
+    try:
+        children, _ = SUPPORTED_NODES[type(item)].flatten_fn(item)
+    except Exception as error:
+        if comes_from_signal_handler(error):
+            raise
+        into.values.append((value_slot, _opaque_text(item)))
+        _flatten_attributes(item, slot, into)
+    else:
+        _flatten_sequence(list(children), slot, value_slot, into, depth)
+
+
 def _flatten_attributes(item: Any, slot: str, into: Slots) -> None:
-    """Tensors held directly by a user's object, such as a batch class."""
-    attributes = getattr(item, "__dict__", None)
-    if type(attributes) is not dict or isinstance(item, type) or callable(item):
+    """Tensors of a user's object, such as a batch class: its attributes, and lists and dicts there.
+
+    Objects inside it are left alone: what a program hands around may hold all of its state.
+    """
+    if isinstance(item, type) or callable(item):
         return
-    for name, value in list(attributes.items())[:MAX_ITEMS]:
+    for count, (name, value) in enumerate(attributes(item)):
+        if count == MAX_ITEMS or into.full():
+            break
+        place = f"{slot}.{name}"
         if isinstance(value, torch.Tensor) or _is_numpy(value):
-            into.tensors.append((f"{slot}.{name}", value))
+            into.tensors.append((place, value))
+        elif type(value) in (list, tuple, dict):
+            held = value.items() if type(value) is dict else enumerate(value)
+            for index, (key, element) in enumerate(list(held)):
+                if index == MAX_ITEMS:
+                    break
+                if isinstance(element, torch.Tensor) or _is_numpy(element):
+                    suffix = f".{key}" if type(value) is dict else f"[{key}]"
+                    into.tensors.append((place + suffix, element))
+
+
+def _field_names(item: Any) -> list[str] | None:
+    """Fields of a dataclass or of a class made by ``attrs``; ``None`` for other objects."""
+    if isinstance(item, type):
+        return None
+    if dataclasses.is_dataclass(item):
+        return [field.name for field in dataclasses.fields(item)]
+    fields = getattr(type(item), "__attrs_attrs__", None)
+    return [field.name for field in fields] if isinstance(fields, tuple) else None
 
 
 def _opaque_text(item: Any) -> str:

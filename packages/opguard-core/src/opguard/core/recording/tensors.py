@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -11,39 +11,11 @@ import torch
 import xorsig
 from opguard.core.fingerprint import signature_bytes
 from opguard.core.interruption import comes_from_signal_handler
+from opguard.core.recording.kinds import category_of, components_of, inner_tensors, resolved
 from opguard.core.recording.names import Names
 
 if TYPE_CHECKING:
     from xorsig import CaptureWriter
-
-_PLAIN_KEYS = {
-    "CPU",
-    "CUDA",
-    "ADInplaceOrView",
-    "AutogradCPU",
-    "AutogradCUDA",
-    "AutocastCPU",
-    "AutocastCUDA",
-}
-_RESOLVABLE_KEYS = {"Conjugate", "Negative", "ZeroTensor"}
-_SPARSE_PARTS: dict[torch.layout, tuple[tuple[str, Callable[[Any], Any]], ...]] = {
-    torch.sparse_coo: (
-        ("indices", torch.Tensor._indices),
-        ("values", torch.Tensor._values),
-    ),
-    torch.sparse_csr: (
-        ("crow_indices", torch.Tensor.crow_indices),
-        ("col_indices", torch.Tensor.col_indices),
-        ("values", torch.Tensor.values),
-    ),
-    torch.sparse_csc: (
-        ("ccol_indices", torch.Tensor.ccol_indices),
-        ("row_indices", torch.Tensor.row_indices),
-        ("values", torch.Tensor.values),
-    ),
-}
-_SPARSE_PARTS[torch.sparse_bsr] = _SPARSE_PARTS[torch.sparse_csr]
-_SPARSE_PARTS[torch.sparse_bsc] = _SPARSE_PARTS[torch.sparse_csc]
 
 
 class Reading(NamedTuple):
@@ -101,6 +73,9 @@ class TensorReader:
         try:
             if not isinstance(tensor, torch.Tensor):
                 yield slot, self._numpy(tensor)
+                if isinstance(tensor, sys.modules["numpy"].ma.MaskedArray):
+                    mask = sys.modules["numpy"].ma.getmaskarray(tensor)
+                    yield f"{slot}.mask", self._numpy(mask)
                 return
             if kind is torch.Tensor or kind is torch.nn.Parameter:
                 category = self._category(tensor)
@@ -110,7 +85,7 @@ class TensorReader:
             elif depth > 4:
                 category = "wrapper nested too deeply"
             else:
-                inner = _inner_tensors(tensor)
+                inner = inner_tensors(tensor)
                 if inner is not None:
                     reason, parts = inner
                     if reason:
@@ -126,9 +101,9 @@ class TensorReader:
                     return
             if category == "resolvable":
                 with torch.no_grad():
-                    yield slot, self._strided(tensor.resolve_conj().resolve_neg().contiguous())
+                    yield slot, self._strided(resolved(tensor))
                 return
-            components = _components(tensor, category)
+            components = components_of(tensor, category)
             if components is None:
                 yield slot, self.describe(tensor, category)
                 return
@@ -144,14 +119,7 @@ class TensorReader:
         raw = keyset.raw_repr()
         category = self._keysets.get(raw)
         if category is None:
-            keys = set(repr(keyset).partition("(")[2].rstrip(")").split(", "))
-            if keys <= _PLAIN_KEYS:
-                category = "plain"
-            elif keys <= _PLAIN_KEYS | _RESOLVABLE_KEYS:
-                category = "resolvable"
-            else:
-                category = _category_of(keys)
-            self._keysets[raw] = category
+            category = self._keysets[raw] = category_of(keyset)
         return category
 
     def _strided(self, tensor: torch.Tensor) -> Reading:
@@ -214,67 +182,3 @@ class TensorReader:
         address = array.__array_interface__["data"][0]
         signature = xorsig.fingerprint(address, shape, strides, dtype.itemsize, self._regions)
         return Reading(layout, signature, 0)
-
-
-def _category_of(keys: set[str]) -> str:
-    """The reason (or kind) of a tensor that is not plain memory, from its dispatch keys."""
-    if any(key.startswith("FuncTorch") for key in keys):
-        return "inside a functorch transform"
-    if any(key.startswith("Functionalize") for key in keys):
-        return "functional tensor"
-    for prefix in ("Meta", "Sparse", "Quantized", "NestedTensor", "Mkldnn"):
-        if any(key.startswith(prefix) for key in keys):
-            return {
-                "Meta": "meta tensor",
-                "Sparse": "sparse",
-                "Quantized": "quantized",
-                "NestedTensor": "nested",
-                "Mkldnn": "opaque mkldnn layout",
-            }[prefix]
-    return "no readable memory: " + ", ".join(sorted(keys))
-
-
-def _inner_tensors(tensor: Any) -> tuple[str, list[tuple[str, torch.Tensor]]] | None:
-    """The tensors that a wrapper subclass stands for.
-
-    Returns:
-        ``None`` for a subclass with memory of its own; else a reason why nothing can be read
-        (empty when something can), and the inner tensors by attribute.
-    """
-    kind = type(tensor)
-    dispatch = getattr(kind, "__torch_dispatch__", None)
-    if dispatch is torch.Tensor.__torch_dispatch__:
-        return None
-    if kind.__name__ == "AsyncCollectiveTensor":
-        # Reading would wait for the collective earlier than the program does.
-        if not getattr(tensor, "completed", False):
-            return "pending collective", []
-        return "", [("elem", tensor.elem)]
-    local = getattr(tensor, "_local_tensor", None)
-    if isinstance(local, torch.Tensor):
-        return "", [("local", local)]
-    flatten = getattr(tensor, "__tensor_flatten__", None)
-    if flatten is not None:
-        attributes, _ = flatten()
-        return "", [(name, getattr(tensor, name)) for name in attributes]
-    return f"{kind.__name__} has no memory of its own", []
-
-
-def _components(tensor: torch.Tensor, category: str) -> list[tuple[str, torch.Tensor]] | None:
-    """The plain tensors that make up a sparse, quantised or nested tensor."""
-    with torch.no_grad():
-        if category == "sparse":
-            return [(name, read(tensor)) for name, read in _SPARSE_PARTS[tensor.layout]]
-        if category == "quantized":
-            parts = [("", tensor.int_repr())]
-            if tensor.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric):
-                parts.append(("scales", tensor.q_per_channel_scales()))
-                parts.append(("zero_points", tensor.q_per_channel_zero_points()))
-            else:
-                parts.append(("scale", torch.tensor(tensor.q_scale(), dtype=torch.float64)))
-                parts.append(("zero_point", torch.tensor(tensor.q_zero_point())))
-            return parts
-        if category == "nested":
-            parts = [(str(index), part) for index, part in enumerate(tensor.unbind())]
-            return [*parts, ("sizes", tensor._nested_tensor_size())]
-    return None
