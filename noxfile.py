@@ -32,6 +32,10 @@ TEST_PACKAGES = (
 # Most of the tests' time passes in subprocesses with one thread each. A module's tests stay on one
 # worker, since they share what its fixtures captured.
 IN_PARALLEL = ("--numprocesses", "auto", "--dist", "loadfile")
+BENCH_PEERS = (
+    *("numpy>=2.0", "xxhash>=3.5", "blake3>=1.0", "google-crc32c>=1.7"),
+    *("orjson>=3.10", "msgspec>=0.19", "perfetto>=0.16", "protobuf>=6"),
+)
 LINTER = "ruff==0.17.6"
 TYPE_CHECKER = "mypy==2.4.1"
 EXAMPLE = ROOT / "examples" / "char_gpt"
@@ -154,6 +158,13 @@ def docs(session: nox.Session) -> None:
             *session.posargs,
             env={"OPGUARD_WHEELS": str(wheel_folder(session))},
         )
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure against named peers; `-- AREA...` selects, `-- --help` lists (docs/benchmarks.md)."""
+    install_wheels(session, build_wheels(session), *BENCH_PEERS)
+    session.run("python", str(ROOT / "tests" / "benchmarks"), *session.posargs)
 
 
 @nox.session(default=False)
