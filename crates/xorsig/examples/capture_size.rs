@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use xorsig::capture::append::{Begin, LayoutText};
 use xorsig::capture::reader::{CaptureReader, Expected};
-use xorsig::capture::records::{TensorRow, ValueRow};
+use xorsig::capture::records::TensorRow;
 use xorsig::capture::writer::{CaptureWriter, Options};
 
 /// Callsites of one step: module calls with parameters and operator calls without.
@@ -128,20 +128,14 @@ fn measure(steps: i64, repeat: bool) -> Result<(), Box<dyn Error>> {
             row(1, 5, None)?;
             row(4, 6, None)?;
             if site % 10 == 0 {
-                let value = ValueRow {
-                    tick: 0,
-                    call,
-                    role: 0,
-                    slot: slots[1].clone()?,
-                    value: slots[2].clone()?,
-                };
-                writer.append(|batch| batch.value(value))?;
+                let slot = slots[1].clone()?;
+                writer.append(|batch| batch.value(call, 0, slot, "0.5"))?;
                 records += 1;
             }
             writer.append(|batch| batch.end(call, 0, 0, 0))?;
             records += 2;
         }
-        writer.append(|batch| batch.mark(0, step, 0, 0))?;
+        writer.append(|batch| batch.mark(0, step, 0, ""))?;
         records += 1;
     }
     let stats = writer.close()?;

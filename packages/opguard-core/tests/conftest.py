@@ -78,12 +78,12 @@ class MemoryWriter:
         self.tensors.append(Record(call, int(role), self.names[slot], what))
         return len(self.order)
 
-    def value(self, call: int, role: int, slot: int, value: int) -> int:
-        self.values.append(Record(call, int(role), self.names[slot], self.names[value]))
+    def value(self, call: int, role: int, slot: int, text: str) -> int:
+        self.values.append(Record(call, int(role), self.names[slot], text))
         return len(self.order)
 
-    def mark(self, kind: int, step: int, name: int, value: int) -> int:
-        self.marks.append((int(kind), step, self.names[name], self.names[value]))
+    def mark(self, kind: int, step: int, name: int, text: str) -> int:
+        self.marks.append((int(kind), step, self.names[name], text))
         return len(self.order)
 
     # Views for tests.

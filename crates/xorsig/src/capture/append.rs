@@ -1,10 +1,14 @@
 //! Appends records to the current batch, with every id and number checked.
 
-use std::time::Instant;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use super::intern::Interner;
 use super::records::{CallRow, EndRow, LayoutRow, MarkRow, Records, SpanRow, TensorRow, ValueRow};
 use super::writer::WriteError;
+
+/// A longer name or text is refused: a column of texts has 2^31 bytes at most.
+const MAX_TEXT_BYTES: usize = 1 << 30;
 
 /// Begin of a call, as the recorder tells it.
 #[derive(Clone, Copy, Debug)]
@@ -43,39 +47,101 @@ pub struct LayoutText<'a> {
 }
 
 /// The batch under construction and what spans batches.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Open {
     /// Names and layouts of the capture.
     pub interner: Interner,
     /// Records since the last cut.
-    pub records: Records,
-    /// Bytes of the names in `records`.
-    pub name_bytes: usize,
+    records: Records,
+    /// Index in `records.texts` of each text.
+    texts: HashMap<String, u32>,
+    /// Bytes of the names and texts in `records`.
+    text_bytes: usize,
     /// Tick of the last record.
-    pub tick: u64,
+    tick: u64,
     /// Tick before the first record of `records`.
-    pub tick_before: u64,
-    /// When `records` got its first record.
-    pub oldest: Option<Instant>,
+    tick_before: u64,
+    /// When the writer was created.
+    created: Instant,
+    /// Time of the last record that has one, since the creation.
+    clock: Duration,
+    /// `clock` as `records` got its first record.
+    oldest: Option<Duration>,
+}
+
+impl Open {
+    /// An empty first batch.
+    pub fn new(created: Instant) -> Self {
+        Self {
+            interner: Interner::default(),
+            records: Records::default(),
+            texts: HashMap::new(),
+            text_bytes: 0,
+            tick: 0,
+            tick_before: 0,
+            created,
+            clock: Duration::ZERO,
+            oldest: None,
+        }
+    }
+
+    /// Number of records since the last cut.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Bytes of the names and texts since the last cut.
+    pub fn text_bytes(&self) -> usize {
+        self.text_bytes
+    }
+
+    /// How long the first record waits, judged by the last record that has a time: asking the
+    /// clock for every tensor would cost as much as recording it.
+    pub fn age(&self) -> Duration {
+        self.oldest
+            .map_or(Duration::ZERO, |oldest| self.clock.saturating_sub(oldest))
+    }
+
+    /// Takes the batch; returns its first tick and its records.
+    pub fn cut(&mut self) -> (u64, Records) {
+        self.texts.clear();
+        self.text_bytes = 0;
+        self.oldest = None;
+        let first_tick = std::mem::replace(&mut self.tick_before, self.tick) + 1;
+        (first_tick, std::mem::take(&mut self.records))
+    }
+
+    /// The tick of a record that arrives now.
+    fn next_tick(&mut self) -> u64 {
+        self.oldest.get_or_insert(self.clock);
+        self.tick += 1;
+        self.tick
+    }
+
+    /// Tick and time of a record that arrives now.
+    fn next_tick_and_time(&mut self) -> (u64, u64) {
+        self.clock = self.created.elapsed();
+        (self.next_tick(), self.clock.as_nanos() as u64)
+    }
 }
 
 /// The right to append, while the writer's lock is held.
 pub struct Appender<'a> {
     pub(super) open: &'a mut Open,
-    pub(super) created: Instant,
     pub(super) signature_bytes: usize,
 }
 
 impl Appender<'_> {
-    /// The id of a name.
+    /// The id of a name, the same for the whole capture; for texts that a program has few of.
     ///
     /// # Errors
-    /// [`WriteError::Invalid`] after 2^32 names.
+    /// [`WriteError::Invalid`] after 2^32 names, and for a name of more than 2^30 bytes.
     pub fn name(&mut self, text: &str) -> Result<u32, WriteError> {
+        check_text(text)?;
         let before = self.open.records.names.len();
         let id = self.open.interner.name(text, &mut self.open.records);
         if self.open.records.names.len() > before {
-            self.open.name_bytes += text.len();
+            self.open.text_bytes += text.len();
         }
         id.ok_or(WriteError::Invalid("there are more than 2^32 names"))
     }
@@ -108,10 +174,10 @@ impl Appender<'_> {
             call.phase <= 2,
             "phase must be 0 (forward), 1 (backward) or 2 (optimizer)",
         )?;
-        let (tick, now) = self.tick();
+        let (tick, time_ns) = self.open.next_tick_and_time();
         self.open.records.calls.push(CallRow {
             tick,
-            time_ns: self.since_creation(now),
+            time_ns,
             parent: call.parent,
             site: call.site,
             step: call.step,
@@ -138,8 +204,7 @@ impl Appender<'_> {
         self.check_names([error])?;
         check(call > 0, "call 0 cannot end: it stands for no call")?;
         check(status <= 1, "status must be 0 (returned) or 1 (raised)")?;
-        let (tick, now) = self.tick();
-        let time_ns = self.since_creation(now);
+        let (tick, time_ns) = self.open.next_tick_and_time();
         self.open.records.ends.push(EndRow {
             tick,
             time_ns,
@@ -171,7 +236,7 @@ impl Appender<'_> {
             fits,
             "signature must have 8 bytes per region of this writer",
         )?;
-        let (tick, _) = self.tick();
+        let tick = self.open.next_tick();
         self.open
             .records
             .tensors
@@ -179,16 +244,23 @@ impl Appender<'_> {
         Ok(tick)
     }
 
-    /// Records a value; `row.tick` is set here.
+    /// Records a value that is not a tensor, by its text.
     ///
     /// # Errors
     /// [`WriteError::Invalid`].
-    pub fn value(&mut self, row: ValueRow) -> Result<u64, WriteError> {
-        self.check_call(row.call)?;
-        self.check_names([row.slot, row.value])?;
-        check_role(row.role)?;
-        let (tick, _) = self.tick();
-        self.open.records.values.push(ValueRow { tick, ..row });
+    pub fn value(&mut self, call: u64, role: u8, slot: u32, text: &str) -> Result<u64, WriteError> {
+        self.check_call(call)?;
+        self.check_names([slot])?;
+        check_role(role)?;
+        let text = self.text(text)?;
+        let tick = self.open.next_tick();
+        self.open.records.values.push(ValueRow {
+            tick,
+            call,
+            role,
+            slot,
+            text,
+        });
         Ok(tick)
     }
 
@@ -196,21 +268,21 @@ impl Appender<'_> {
     ///
     /// # Errors
     /// [`WriteError::Invalid`].
-    pub fn mark(&mut self, kind: u8, step: i64, name: u32, value: u32) -> Result<u64, WriteError> {
-        self.check_names([name, value])?;
+    pub fn mark(&mut self, kind: u8, step: i64, name: u32, text: &str) -> Result<u64, WriteError> {
+        self.check_names([name])?;
         check(
             kind <= 3,
             "kind must be 0 (step), 1 (user), 2 (note) or 3 (data)",
         )?;
-        let (tick, now) = self.tick();
-        let time_ns = self.since_creation(now);
+        let text = self.text(text)?;
+        let (tick, time_ns) = self.open.next_tick_and_time();
         self.open.records.marks.push(MarkRow {
             tick,
             time_ns,
             kind,
             step,
             name,
-            value,
+            text,
         });
         Ok(tick)
     }
@@ -221,21 +293,26 @@ impl Appender<'_> {
     /// [`WriteError::Invalid`].
     pub fn span(&mut self, row: SpanRow) -> Result<(), WriteError> {
         self.check_names([row.file, row.qualname, row.operator, row.example])?;
-        self.open.oldest.get_or_insert_with(Instant::now);
+        self.open.clock = self.open.created.elapsed();
+        self.open.oldest.get_or_insert(self.open.clock);
         self.open.records.spans.push(row);
         Ok(())
     }
 
-    /// The next tick and the time of its record.
-    fn tick(&mut self) -> (u64, Instant) {
-        let now = Instant::now();
-        self.open.oldest.get_or_insert(now);
-        self.open.tick += 1;
-        (self.open.tick, now)
-    }
-
-    fn since_creation(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(self.created).as_nanos() as u64
+    /// Index of a text in the batch. Unlike names, texts may be new in every record: what is kept
+    /// of them goes with the batch.
+    fn text(&mut self, text: &str) -> Result<u32, WriteError> {
+        if let Some(index) = self.open.texts.get(text) {
+            return Ok(*index);
+        }
+        check_text(text)?;
+        let Open { texts, records, .. } = &mut *self.open;
+        // A batch has at most 2^24 records, and each has one text at most.
+        let index = records.texts.len() as u32;
+        records.texts.push(text.to_owned());
+        texts.insert(text.to_owned(), index);
+        self.open.text_bytes += text.len();
+        Ok(index)
     }
 
     fn check_call(&self, call: u64) -> Result<(), WriteError> {
@@ -254,6 +331,11 @@ impl Appender<'_> {
 
 fn check_role(role: u8) -> Result<(), WriteError> {
     check(role <= 6, "role must be 0 to 6")
+}
+
+fn check_text(text: &str) -> Result<(), WriteError> {
+    let fits = text.len() <= MAX_TEXT_BYTES;
+    check(fits, "a text holds at most 2^30 bytes")
 }
 
 fn check(holds: bool, message: &'static str) -> Result<(), WriteError> {

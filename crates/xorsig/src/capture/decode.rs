@@ -4,10 +4,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Int32Type, Int64Type, UInt8Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, FixedSizeBinaryArray, RecordBatch};
 
 use super::header::{ENTRY_BYTES, Entry, HEADER_BYTES, Header, crc64};
-use super::records::{CallRow, EndRow, LayoutRow, MarkRow, Records, SpanRow, TensorRow, ValueRow};
+use super::records::{CallRow, EndRow, LayoutRow, MarkRow, Records, SpanRow, Tensors, ValueRow};
 use super::schema::Kind;
 use super::stream::read_section;
 
@@ -120,12 +120,9 @@ fn fill(
     match kind {
         Kind::Names => {
             records.first_name = first_id(u32s(0))?;
-            let text = batch.column(1).as_string::<i32>();
-            records.names = text
-                .iter()
-                .map(|name| name.unwrap_or_default().to_owned())
-                .collect();
+            records.names = texts(batch, 1);
         }
+        Kind::Texts => records.texts = texts(batch, 0),
         Kind::Layouts => {
             records.first_layout = first_id(u32s(0))?;
             let (shapes, strides) = (list(batch, 2), list(batch, 3));
@@ -170,20 +167,16 @@ fn fill(
                 .collect();
         }
         Kind::Tensors => {
-            let (ticks, calls) = (ticks()?, calls(i64s(1)));
-            let signatures = batch.column(6).as_fixed_size_binary();
-            for i in rows {
-                let row = TensorRow {
-                    tick: ticks[i],
-                    call: calls[i],
-                    role: u8s(2)[i],
-                    slot: u32s(3)[i],
-                    layout: u32s(4)[i],
-                    signature: signatures.is_valid(i).then(|| signatures.value(i)),
-                    note: u32s(5)[i],
-                };
-                records.tensors.push(row, 8 * header.regions as usize);
-            }
+            records.tensors = Tensors {
+                ticks: ticks()?,
+                calls: calls(i64s(1)),
+                roles: u8s(2).to_vec(),
+                slots: u32s(3).to_vec(),
+                layouts: u32s(4).to_vec(),
+                notes: u32s(5).to_vec(),
+                present: present(batch.column(6)),
+                signatures: signatures(batch.column(6).as_fixed_size_binary()),
+            };
         }
         Kind::Values => {
             let (ticks, calls) = (ticks()?, calls(i64s(1)));
@@ -193,7 +186,7 @@ fn fill(
                     call: calls[i],
                     role: u8s(2)[i],
                     slot: u32s(3)[i],
-                    value: u32s(4)[i],
+                    text: u32s(4)[i],
                 })
                 .collect();
         }
@@ -206,7 +199,7 @@ fn fill(
                     kind: u8s(2)[i],
                     step: i64s(3)[i],
                     name: u32s(4)[i],
-                    value: u32s(5)[i],
+                    text: u32s(5)[i],
                 })
                 .collect();
         }
@@ -229,6 +222,31 @@ fn fill(
 
 fn values<T: ArrowPrimitiveType>(batch: &RecordBatch, column: usize) -> &[T::Native] {
     batch.column(column).as_primitive::<T>().values()
+}
+
+fn texts(batch: &RecordBatch, column: usize) -> Vec<String> {
+    let texts = batch.column(column).as_string::<i32>();
+    (0..texts.len())
+        .map(|row| texts.value(row).to_owned())
+        .collect()
+}
+
+/// Which rows have a value.
+fn present(column: &dyn Array) -> Vec<bool> {
+    match column.nulls() {
+        Some(nulls) => nulls.iter().collect(),
+        None => vec![true; column.len()],
+    }
+}
+
+/// The signatures of all rows, zero where there is none.
+fn signatures(column: &FixedSizeBinaryArray) -> Vec<u8> {
+    let width = column.value_length() as usize;
+    let mut bytes = column.value_data()[..width * column.len()].to_vec();
+    for row in (0..column.len()).filter(|row| column.is_null(*row)) {
+        bytes[width * row..][..width].fill(0);
+    }
+    bytes
 }
 
 fn list(batch: &RecordBatch, column: usize) -> impl Fn(usize) -> Option<Vec<i64>> {

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::{FixedSizeBinaryBuilder, Int64Builder, ListBuilder, StringBuilder};
+use arrow_array::builder::{FixedSizeBinaryBuilder, Int64Builder, ListBuilder};
 use arrow_array::{
-    ArrayRef, Int32Array, Int64Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array,
+    ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, UInt8Array, UInt32Array,
+    UInt64Array,
 };
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_ipc::{CompressionType, MetadataVersion};
@@ -94,6 +95,7 @@ fn rows(kind: Kind, records: &Records) -> usize {
     match kind {
         Kind::Names => records.names.len(),
         Kind::Layouts => records.layouts.len(),
+        Kind::Texts => records.texts.len(),
         Kind::Calls => records.calls.len(),
         Kind::Ends => records.ends.len(),
         Kind::Tensors => records.tensors.len(),
@@ -120,18 +122,12 @@ fn columns(
     records: &Records,
 ) -> Result<Vec<ArrayRef>, ArrowError> {
     Ok(match kind {
-        Kind::Names => {
-            let mut text = StringBuilder::new();
-            records
-                .names
-                .iter()
-                .for_each(|name| text.append_value(name));
-            vec![
-                ids(records.first_name, records.names.len()),
-                Arc::new(text.finish()),
-            ]
-        }
+        Kind::Names => vec![
+            ids(records.first_name, records.names.len()),
+            texts(&records.names),
+        ],
         Kind::Layouts => layout_columns(records.first_layout, &records.layouts),
+        Kind::Texts => vec![texts(&records.texts)],
         Kind::Calls => {
             let rows = &records.calls;
             vec![
@@ -165,7 +161,7 @@ fn columns(
                 call_deltas(rows.iter().map(|r| r.call)),
                 u8s(rows.iter().map(|r| r.role)),
                 u32s(rows.iter().map(|r| r.slot)),
-                u32s(rows.iter().map(|r| r.value)),
+                u32s(rows.iter().map(|r| r.text)),
             ]
         }
         Kind::Marks => {
@@ -176,7 +172,7 @@ fn columns(
                 u8s(rows.iter().map(|r| r.kind)),
                 i64s(rows.iter().map(|r| r.step)),
                 u32s(rows.iter().map(|r| r.name)),
-                u32s(rows.iter().map(|r| r.value)),
+                u32s(rows.iter().map(|r| r.text)),
             ]
         }
         Kind::Spans => {
@@ -266,6 +262,10 @@ fn call_deltas(calls: impl Iterator<Item = u64>) -> ArrayRef {
 
 fn ids(first: u32, count: usize) -> ArrayRef {
     u32s((first..).take(count))
+}
+
+fn texts(values: &[String]) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(values))
 }
 
 fn u8s(values: impl Iterator<Item = u8>) -> ArrayRef {

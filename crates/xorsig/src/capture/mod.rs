@@ -18,6 +18,7 @@ pub mod receipt;
 pub mod records;
 pub mod schema;
 pub mod stream;
+mod thread;
 pub mod writer;
 
 pub use error::{CaptureError, Corrupt};

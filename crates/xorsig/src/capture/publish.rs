@@ -31,6 +31,11 @@ impl Publisher {
         })
     }
 
+    /// Where batches are published.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Publishes `bytes` as `name`: write and sync in staging, link, sync the directory.
     ///
     /// # Errors

@@ -1,4 +1,8 @@
 //! The bounded queue between the appending threads and the publishing thread.
+//!
+//! The publishing thread exists only while batches wait: it starts when a batch is cut and ends
+//! when none is left. A program that records little has no thread of ours most of the time, and
+//! a fork waits for the thread to end ([`Quiesce`]).
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,14 +13,16 @@ use super::append::{Appender, Open};
 use super::batch_file_name;
 use super::encode::{Identity, encode};
 use super::error::CaptureError;
+use super::fork::Quiesce;
 use super::publish::Publisher;
 use super::records::Records;
+use super::thread::{self, ThreadId};
 use super::writer::{Options, Stats, WriteError};
 
 /// A batch is cut when its oldest record is older than this as another arrives.
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// A batch is cut when its new names hold this many bytes.
-const MAX_NAME_BYTES: usize = 16 << 20;
+/// A batch is cut when its names and texts hold this many bytes.
+const MAX_TEXT_BYTES: usize = 16 << 20;
 
 /// A batch that waits for the publishing thread.
 struct Cut {
@@ -24,53 +30,59 @@ struct Cut {
     records: Records,
 }
 
-#[derive(Default)]
 struct State {
     open: Open,
     waiting: VecDeque<Cut>,
-    /// Whether the thread works on a batch that it took from `waiting`.
-    publishing: bool,
+    /// Whether the publishing thread runs.
+    running: bool,
+    /// The last publishing thread, once it has started.
+    thread: Option<ThreadId>,
     closing: bool,
     error: Option<Arc<CaptureError>>,
     stats: Stats,
 }
 
-/// The lock, its two conditions, and what never changes.
+/// The lock, its condition, and what never changes.
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// A batch was cut, or the writer is closing.
-    work: Condvar,
-    /// The thread took or finished a batch.
+    /// The thread took or finished a batch, or ended.
     progress: Condvar,
+    publisher: Publisher,
     identity: Identity,
-    created: Instant,
     max_batch_records: usize,
     queue_batches: usize,
 }
 
 impl Queue {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &Options, publisher: Publisher) -> Self {
         let unix = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Self {
-            state: Mutex::default(),
-            work: Condvar::new(),
+            state: Mutex::new(State {
+                open: Open::new(Instant::now()),
+                waiting: VecDeque::new(),
+                running: false,
+                thread: None,
+                closing: false,
+                error: None,
+                stats: Stats::default(),
+            }),
             progress: Condvar::new(),
+            publisher,
             identity: Identity {
                 capture_id: options.capture_id,
                 rank: options.rank,
                 regions: options.regions,
                 created_unix_ns: unix.as_nanos() as u64,
             },
-            created: Instant::now(),
             max_batch_records: options.max_batch_records,
             queue_batches: options.queue_batches,
         }
     }
 
     pub(super) fn try_append<T>(
-        &self,
+        self: &Arc<Self>,
         append: impl FnOnce(&mut Appender<'_>) -> Result<T, WriteError>,
     ) -> Option<Result<T, WriteError>> {
         let mut state = self.state.try_lock().ok()?;
@@ -81,7 +93,7 @@ impl Queue {
     }
 
     pub(super) fn append<T>(
-        &self,
+        self: &Arc<Self>,
         append: impl FnOnce(&mut Appender<'_>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
         let mut state = self.lock();
@@ -99,37 +111,29 @@ impl Queue {
         self.run(&mut state, append)
     }
 
-    pub(super) fn flush(&self) -> Result<(), WriteError> {
+    pub(super) fn flush(self: &Arc<Self>) -> Result<(), WriteError> {
         let mut state = self.lock();
         while state.usable().is_ok() && state.waiting.len() >= self.queue_batches {
             state = self.wait(state);
         }
         state.usable()?;
         self.cut(&mut state);
-        while state.error.is_none() && (state.publishing || !state.waiting.is_empty()) {
-            state = self.wait(state);
-        }
-        state.outcome().map(drop)
+        self.until_idle(state).outcome().map(drop)
     }
 
     pub(super) fn stats(&self) -> Stats {
         self.lock().stats
     }
 
-    /// Hands over what is left; from here on every append fails.
-    pub(super) fn close(&self) {
+    /// Publishes what is left; from here on every append fails.
+    pub(super) fn close(self: &Arc<Self>) -> Result<Stats, WriteError> {
         let mut state = self.lock();
         if !state.closing {
             self.cut(&mut state);
             state.closing = true;
-            self.work.notify_one();
             self.progress.notify_all();
         }
-    }
-
-    /// The final counts, once the thread has ended.
-    pub(super) fn outcome(&self) -> Result<Stats, WriteError> {
-        self.lock().outcome()
+        self.until_idle(state).outcome()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -142,17 +146,20 @@ impl Queue {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until no batch waits and none is being published.
+    fn until_idle<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while state.running {
+            state = self.wait(state);
+        }
+        state
+    }
+
     /// Cuts the batch if it is full or old; `false` if it is full and the queue too.
-    fn make_room(&self, state: &mut State) -> bool {
+    fn make_room(self: &Arc<Self>, state: &mut State) -> bool {
         let open = &state.open;
-        let full =
-            open.records.len() >= self.max_batch_records || open.name_bytes >= MAX_NAME_BYTES;
-        let old = || {
-            open.oldest
-                .is_some_and(|oldest| oldest.elapsed() >= MAX_AGE)
-        };
+        let full = open.len() >= self.max_batch_records || open.text_bytes() >= MAX_TEXT_BYTES;
         if state.waiting.len() < self.queue_batches {
-            if full || old() {
+            if full || open.age() >= MAX_AGE {
                 self.cut(state);
             }
             return true;
@@ -161,21 +168,29 @@ impl Queue {
     }
 
     /// Moves the open batch to the queue, if it holds anything worth a file.
-    fn cut(&self, state: &mut State) {
-        let open = &mut state.open;
-        if open.records.is_empty() && open.name_bytes < MAX_NAME_BYTES {
+    fn cut(self: &Arc<Self>, state: &mut State) {
+        if state.open.len() == 0 && state.open.text_bytes() < MAX_TEXT_BYTES {
             return;
         }
-        let first_tick = std::mem::replace(&mut open.tick_before, open.tick) + 1;
-        let records = std::mem::take(&mut open.records);
-        open.name_bytes = 0;
-        open.oldest = None;
-        if state.error.is_none() {
-            state.waiting.push_back(Cut {
-                first_tick,
-                records,
-            });
-            self.work.notify_one();
+        let (first_tick, records) = state.open.cut();
+        if state.error.is_some() {
+            return;
+        }
+        state.waiting.push_back(Cut {
+            first_tick,
+            records,
+        });
+        if state.running {
+            return;
+        }
+        let queue = Arc::clone(self);
+        match thread::start(move || queue.publish_waiting()) {
+            Ok(()) => state.running = true,
+            Err(source) => state.fail(CaptureError::Io {
+                action: "start the writer thread for",
+                path: self.publisher.directory().to_owned(),
+                source,
+            }),
         }
     }
 
@@ -187,66 +202,55 @@ impl Queue {
         state.usable()?;
         append(&mut Appender {
             open: &mut state.open,
-            created: self.created,
             signature_bytes: 8 * self.identity.regions as usize,
         })
     }
 
+    /// Stands in for a publishing thread that has not come to work yet.
+    #[cfg(test)]
+    pub(super) fn occupy(&self) {
+        self.lock().running = true;
+    }
+
     /// Body of the publishing thread.
-    pub(super) fn publish_until_closed(&self, publisher: &Publisher) {
-        for sequence in 0.. {
-            let mut state = self.lock();
-            let cut = loop {
-                if let Some(cut) = state.waiting.pop_front() {
-                    break cut;
-                }
-                if state.closing {
-                    return;
-                }
-                state = self
-                    .work
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
-            };
-            state.publishing = true;
+    pub(super) fn publish_waiting(&self) {
+        let mut state = self.lock();
+        state.thread = Some(ThreadId::current());
+        while let Some(cut) = state.waiting.pop_front() {
+            let sequence = state.stats.batches;
             drop(state);
             self.progress.notify_all();
-            let published =
-                catch_unwind(AssertUnwindSafe(|| self.publish(publisher, sequence, &cut)))
-                    .unwrap_or_else(|_| Err(invalid("the writer thread failed on a batch")));
-            let mut state = self.lock();
-            state.publishing = false;
+            let published = catch_unwind(AssertUnwindSafe(|| self.publish(sequence, &cut)))
+                .unwrap_or_else(|_| Err(invalid("the writer thread failed on a batch")));
+            state = self.lock();
             match published {
                 Ok(bytes) => {
                     state.stats.batches += 1;
                     state.stats.records += cut.records.len() as u64;
                     state.stats.bytes += bytes;
                 }
-                Err(error) => {
-                    // Later batches would leave a gap that looks like a lost file.
-                    state.error = Some(Arc::new(error));
-                    state.waiting.clear();
-                }
-            }
-            let failed = state.error.is_some();
-            drop(state);
-            self.progress.notify_all();
-            if failed {
-                return;
+                Err(error) => state.fail(error),
             }
         }
+        state.running = false;
+        drop(state);
+        self.progress.notify_all();
     }
 
-    fn publish(
-        &self,
-        publisher: &Publisher,
-        sequence: u64,
-        cut: &Cut,
-    ) -> Result<u64, CaptureError> {
+    fn publish(&self, sequence: u64, cut: &Cut) -> Result<u64, CaptureError> {
         let bytes = encode(&self.identity, sequence, cut.first_tick, &cut.records)
             .map_err(|error| invalid(&format!("batch {sequence} cannot be encoded: {error}")))?;
-        publisher.publish(&batch_file_name(sequence), &bytes)?;
+        self.publisher.publish(&batch_file_name(sequence), &bytes)?;
         Ok(bytes.len() as u64)
+    }
+}
+
+impl Quiesce for Queue {
+    fn quiesce(&self) {
+        let thread = self.until_idle(self.lock()).thread.take();
+        if let Some(thread) = thread {
+            thread.wait_until_gone();
+        }
     }
 }
 
@@ -264,6 +268,12 @@ impl State {
             Some(error) => Err(WriteError::Publish(Arc::clone(error))),
             None => Ok(self.stats),
         }
+    }
+
+    /// Ends the capture: later batches would leave a gap that looks like a lost file.
+    fn fail(&mut self, error: CaptureError) {
+        self.error = Some(Arc::new(error));
+        self.waiting.clear();
     }
 }
 

@@ -240,8 +240,8 @@ fn check_references(records: &Records, names: u64, layouts: u64) -> Result<(), S
     .chain(records.ends.iter().map(|r| r.error))
     .chain(tensors.slots.iter().copied())
     .chain(tensors.notes.iter().copied())
-    .chain(records.values.iter().flat_map(|r| [r.slot, r.value]))
-    .chain(records.marks.iter().flat_map(|r| [r.name, r.value]))
+    .chain(records.values.iter().map(|r| r.slot))
+    .chain(records.marks.iter().map(|r| r.name))
     .chain(
         records
             .spans
@@ -258,6 +258,10 @@ fn check_references(records: &Records, names: u64, layouts: u64) -> Result<(), S
         .filter(|id| u64::from(**id) >= layouts)
     {
         return Err(format!("layout {id} is not defined"));
+    }
+    let texts = (records.values.iter().map(|r| r.text)).chain(records.marks.iter().map(|r| r.text));
+    if let Some(index) = texts.max().filter(|i| *i as usize >= records.texts.len()) {
+        return Err(format!("the batch has no text {index}"));
     }
     let mut earlier = (records.calls.iter().map(|r| (r.parent, r.tick)))
         .chain(records.ends.iter().map(|r| (r.call, r.tick)))

@@ -90,8 +90,8 @@ pub struct ValueRow {
     pub role: u8,
     /// Name of the slot.
     pub slot: u32,
-    /// Name that holds the value's text.
-    pub value: u32,
+    /// Index of the value's text in the batch.
+    pub text: u32,
 }
 
 /// Something that belongs to the run and not to a call.
@@ -107,8 +107,8 @@ pub struct MarkRow {
     pub step: i64,
     /// Name.
     pub name: u32,
-    /// Name that holds the value's text.
-    pub value: u32,
+    /// Index of the value's text in the batch.
+    pub text: u32,
 }
 
 /// A source expression seen by discovery; counts of equal spans add up.
@@ -202,6 +202,8 @@ pub struct Records {
     pub first_layout: u32,
     /// Layouts first used in this batch; ids follow one another.
     pub layouts: Vec<LayoutRow>,
+    /// Texts of the batch's values and marks, which no other batch refers to.
+    pub texts: Vec<String>,
     /// Begins of calls.
     pub calls: Vec<CallRow>,
     /// Ends of calls.

@@ -12,25 +12,28 @@ pub enum Kind {
     Names = 1,
     /// Layouts first used in this batch.
     Layouts = 2,
+    /// Texts of this batch's values and marks.
+    Texts = 3,
     /// Begins of calls.
-    Calls = 3,
+    Calls = 4,
     /// Ends of calls.
-    Ends = 4,
+    Ends = 5,
     /// Tensors.
-    Tensors = 5,
+    Tensors = 6,
     /// Values.
-    Values = 6,
+    Values = 7,
     /// Marks.
-    Marks = 7,
+    Marks = 8,
     /// Spans.
-    Spans = 8,
+    Spans = 9,
 }
 
 impl Kind {
     /// Every kind, in file order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Names,
         Self::Layouts,
+        Self::Texts,
         Self::Calls,
         Self::Ends,
         Self::Tensors,
@@ -59,6 +62,7 @@ impl Kind {
                 field("kind", UInt32),
                 field("logical_nbytes", UInt64),
             ],
+            Self::Texts => vec![field("text", Utf8)],
             Self::Calls => vec![
                 field("tick_delta", UInt32),
                 field("time_delta_ns", UInt64),
@@ -96,7 +100,7 @@ impl Kind {
                 field("call_delta", Int64),
                 field("role", UInt8),
                 field("slot", UInt32),
-                field("value", UInt32),
+                field("text", UInt32),
             ],
             Self::Marks => vec![
                 field("tick_delta", UInt32),
@@ -104,7 +108,7 @@ impl Kind {
                 field("kind", UInt8),
                 field("step", Int64),
                 field("name", UInt32),
-                field("value", UInt32),
+                field("text", UInt32),
             ],
             Self::Spans => vec![
                 field("file", UInt32),

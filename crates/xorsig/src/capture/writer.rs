@@ -1,18 +1,17 @@
 //! The writer: threads append records, one native thread encodes and publishes.
 //!
-//! The publishing thread takes the shared lock only to fetch a batch, never while it encodes or
-//! writes, and never takes a lock of the caller's (the Python GIL). A full queue makes the
-//! appending thread wait; nothing is dropped.
+//! The publishing thread lives while there is something to publish. It takes the shared lock only
+//! to fetch a batch, never while it encodes or writes, and never takes a lock of the caller's (the
+//! Python GIL). A full queue makes the appending thread wait; nothing is dropped.
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Weak};
 
 use super::append::Appender;
 use super::batch_sequence;
 use super::error::CaptureError;
-use super::fork::Process;
+use super::fork::{Process, before_forks};
 use super::publish::Publisher;
 use super::queue::Queue;
 use crate::fingerprint::MAX_REGIONS;
@@ -79,11 +78,11 @@ impl std::error::Error for WriteError {}
 
 /// Appends records to a rank's capture.
 ///
-/// In a forked child every method must be left alone ([`Self::is_foreign`]), and dropping the
-/// value there only leaks it: locks may be held by threads that do not exist in the child.
+/// A fork of the process waits until what was cut is published, and the thread is gone. In the
+/// child every method must be left alone ([`Self::is_foreign`]), and dropping the value there only
+/// leaks it: locks may be held by threads that do not exist in the child.
 pub struct CaptureWriter {
     queue: ManuallyDrop<Arc<Queue>>,
-    thread: ManuallyDrop<Mutex<Option<JoinHandle<()>>>>,
     process: Process,
 }
 
@@ -98,22 +97,15 @@ impl CaptureWriter {
         let prefix = format!("rank-{}-{}", options.rank, std::process::id());
         let publisher = Publisher::new(&options.directory, &options.staging, prefix)?;
         refuse_batches(&options.directory)?;
-        let process = Process::current();
-        let queue = Arc::new(Queue::new(options));
-        let publishing = Arc::clone(&queue);
-        let thread = std::thread::Builder::new()
-            .name("xorsig-writer".into())
-            .spawn(move || {
-                block_signals();
-                publishing.publish_until_closed(&publisher);
-            })
-            .map_err(CaptureError::io(
-                "start the writer thread for",
-                &options.directory,
-            ))?;
+        let process = Process::current().map_err(CaptureError::io(
+            "watch for forks of the process that records to",
+            &options.directory,
+        ))?;
+        let queue = Arc::new(Queue::new(options, publisher));
+        let weak: Weak<Queue> = Arc::downgrade(&queue);
+        before_forks(weak);
         Ok(Self {
             queue: ManuallyDrop::new(queue),
-            thread: ManuallyDrop::new(Mutex::new(Some(thread))),
             process,
         })
     }
@@ -163,17 +155,7 @@ impl CaptureWriter {
     /// # Errors
     /// [`WriteError::Publish`], also when it was reported before.
     pub fn close(&self) -> Result<Stats, WriteError> {
-        self.queue.close();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread {
-            // The thread turns its own panics into the queue's error.
-            let _ = thread.join();
-        }
-        self.queue.outcome()
+        self.queue.close()
     }
 }
 
@@ -184,11 +166,8 @@ impl Drop for CaptureWriter {
         }
         // A failure was the caller's to ask for with `close`.
         let _ = self.close();
-        // SAFETY: `drop` runs once, and nothing uses the fields after it.
-        unsafe {
-            ManuallyDrop::drop(&mut self.queue);
-            ManuallyDrop::drop(&mut self.thread);
-        }
+        // SAFETY: `drop` runs once, and nothing uses the field after it.
+        unsafe { ManuallyDrop::drop(&mut self.queue) };
     }
 }
 
@@ -235,17 +214,4 @@ fn refuse_batches(directory: &Path) -> Result<(), CaptureError> {
         }
     }
     Ok(())
-}
-
-/// Leaves signals to the process's own threads, so that system calls there are interrupted as
-/// they would be without a writer.
-fn block_signals() {
-    // SAFETY: the set is initialised by `sigfillset` before it is read, and only this thread's
-    // mask changes.
-    unsafe {
-        let mut set = std::mem::MaybeUninit::uninit();
-        if libc::sigfillset(set.as_mut_ptr()) == 0 {
-            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-        }
-    }
 }

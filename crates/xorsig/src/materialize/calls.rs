@@ -10,9 +10,6 @@ use super::names::Names;
 use super::schema::Table;
 use crate::capture::records::{CallRow, EndRow};
 
-/// Calls written together.
-const CHUNK_ROWS: usize = 1 << 16;
-
 /// A call and its end, if it ended.
 #[derive(Clone, Copy)]
 pub struct Call {
@@ -20,39 +17,40 @@ pub struct Call {
     end: Option<EndRow>,
 }
 
-/// Calls in the order in which they began.
+/// The calls that have begun and not ended yet.
 #[derive(Default)]
 pub struct Calls {
-    rows: Vec<Call>,
-    /// Index in `rows` of each call that has not ended.
-    open: HashMap<u64, usize>,
+    open: HashMap<u64, CallRow>,
 }
 
 impl Calls {
-    /// Adds the begins and ends of a batch.
-    pub fn add(&mut self, begins: &[CallRow], ends: &[EndRow]) {
-        for begin in begins {
-            self.open.insert(begin.tick, self.rows.len());
-            self.rows.push(Call {
-                begin: *begin,
-                end: None,
-            });
-        }
+    /// Takes the begins and ends of a batch; returns the calls that are complete with it, in the
+    /// order in which they began.
+    pub fn complete(&mut self, begins: &[CallRow], ends: &[EndRow]) -> Vec<Call> {
+        self.open
+            .extend(begins.iter().map(|begin| (begin.tick, *begin)));
         // The reader has checked that every end belongs to an open call.
-        for end in ends {
-            if let Some(index) = self.open.remove(&end.call) {
-                self.rows[index].end = Some(*end);
-            }
-        }
+        let ended = ends.iter().filter_map(|end| {
+            let begin = self.open.remove(&end.call)?;
+            let end = Some(*end);
+            Some(Call { begin, end })
+        });
+        in_order(ended.collect())
     }
 
-    /// All calls, in pieces.
-    pub fn chunks(&self) -> impl Iterator<Item = &[Call]> {
-        self.rows.chunks(CHUNK_ROWS)
+    /// The calls that never ended, in the order in which they began.
+    pub fn never_ended(self) -> Vec<Call> {
+        let begins = self.open.into_values();
+        in_order(begins.map(|begin| Call { begin, end: None }).collect())
     }
 }
 
-/// The rows of a piece.
+fn in_order(mut calls: Vec<Call>) -> Vec<Call> {
+    calls.sort_unstable_by_key(|call| call.begin.tick);
+    calls
+}
+
+/// The rows of some calls.
 pub fn batch(names: &Names, calls: &[Call]) -> Result<RecordBatch, ArrowError> {
     let begins = || calls.iter().map(|call| call.begin);
     let ends = || calls.iter().map(|call| call.end);
@@ -73,7 +71,6 @@ pub fn batch(names: &Names, calls: &[Call]) -> Result<RecordBatch, ArrowError> {
             Arc::new(StringArray::from_iter_values(
                 begins().map(|r| names.text(r.callee)),
             )),
-            Arc::new(UInt64Array::from_iter_values(begins().map(|r| r.tick))),
             Arc::new(UInt64Array::from_iter_values(begins().map(|r| r.time_ns))),
             Arc::new(UInt64Array::from_iter(
                 ends().map(|end| end.map(|r| r.tick)),

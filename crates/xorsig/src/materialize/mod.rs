@@ -1,9 +1,9 @@
 //! Verified batches of one rank to Parquet tables that any engine reads.
 //!
 //! `calls.parquet`, `tensors.parquet`, `values.parquet`, `marks.parquet` and `spans.parquet`;
-//! `docs/formats/tables.md` describes their columns. Tensors, values and marks stream batch by
-//! batch; calls (about 80 bytes each) and spans are held until the end, because the end of a
-//! call and a later count of a span complete them.
+//! `docs/formats/tables.md` describes their columns. Rows go out batch by batch; what is held is
+//! one batch, the row groups under construction, the names, the calls that are open, and one row
+//! per source expression.
 
 mod calls;
 mod names;
@@ -121,34 +121,26 @@ impl Tables {
         })
     }
 
-    fn add(&mut self, records: Records, regions: usize) -> Result<(), MaterializeError> {
-        let Records {
-            names,
-            layouts,
-            calls,
-            ends,
-            tensors,
-            values,
-            marks,
-            spans,
-            ..
-        } = records;
-        self.names.define(names, layouts);
-        self.calls.add(&calls, &ends);
-        self.spans.add(&spans);
+    fn add(&mut self, mut records: Records, regions: usize) -> Result<(), MaterializeError> {
+        self.names.define(
+            std::mem::take(&mut records.names),
+            std::mem::take(&mut records.layouts),
+        );
+        self.spans.add(&records.spans);
+        let calls = self.calls.complete(&records.calls, &records.ends);
         let names = &self.names;
-        let [_, tensor_table, value_table, mark_table, _] = &mut self.writers;
-        tensor_table.write(|| rows::tensors(names, &tensors, regions))?;
-        value_table.write(|| rows::values(names, &values))?;
-        mark_table.write(|| rows::marks(names, &marks))
+        let [call_table, tensor_table, value_table, mark_table, _] = &mut self.writers;
+        call_table.write(|| calls::batch(names, &calls))?;
+        tensor_table.write(|| rows::tensors(names, &records.tensors, regions))?;
+        value_table.write(|| rows::values(names, &records))?;
+        mark_table.write(|| rows::marks(names, &records))
     }
 
     fn finish(mut self) -> Result<(), MaterializeError> {
         let names = &self.names;
         let [call_table, _, _, _, span_table] = &mut self.writers;
-        for chunk in self.calls.chunks() {
-            call_table.write(|| calls::batch(names, chunk))?;
-        }
+        let never_ended = self.calls.never_ended();
+        call_table.write(|| calls::batch(names, &never_ended))?;
         span_table.write(|| self.spans.batch(names))?;
         let finished = self.writers.map(TableWriter::finish);
         for table in finished {

@@ -9,7 +9,7 @@ use arrow_schema::ArrowError;
 
 use super::names::Names;
 use super::schema::{Table, element};
-use crate::capture::records::{LayoutRow, MarkRow, Tensors, ValueRow};
+use crate::capture::records::{LayoutRow, Records, Tensors};
 
 /// The rows of a batch's tensors.
 pub fn tensors(names: &Names, rows: &Tensors, regions: usize) -> Result<RecordBatch, ArrowError> {
@@ -42,8 +42,10 @@ pub fn tensors(names: &Names, rows: &Tensors, regions: usize) -> Result<RecordBa
     )
 }
 
-/// The rows of a batch's values.
-pub fn values(names: &Names, rows: &[ValueRow]) -> Result<RecordBatch, ArrowError> {
+/// The rows of a batch's values. The reader has checked that the batch has their texts.
+pub fn values(names: &Names, batch: &Records) -> Result<RecordBatch, ArrowError> {
+    let rows = &batch.values;
+    let text = rows.iter().map(|r| &batch.texts[r.text as usize]);
     RecordBatch::try_new(
         Table::Values.schema(),
         vec![
@@ -51,13 +53,15 @@ pub fn values(names: &Names, rows: &[ValueRow]) -> Result<RecordBatch, ArrowErro
             u64s(rows.iter().map(|r| r.tick)),
             Arc::new(UInt8Array::from_iter_values(rows.iter().map(|r| r.role))),
             texts(names, rows.iter().map(|r| r.slot)),
-            texts(names, rows.iter().map(|r| r.value)),
+            Arc::new(StringArray::from_iter_values(text)),
         ],
     )
 }
 
-/// The rows of a batch's marks.
-pub fn marks(names: &Names, rows: &[MarkRow]) -> Result<RecordBatch, ArrowError> {
+/// The rows of a batch's marks. The reader has checked that the batch has their texts.
+pub fn marks(names: &Names, batch: &Records) -> Result<RecordBatch, ArrowError> {
+    let rows = &batch.marks;
+    let text = rows.iter().map(|r| &batch.texts[r.text as usize]);
     RecordBatch::try_new(
         Table::Marks.schema(),
         vec![
@@ -66,7 +70,7 @@ pub fn marks(names: &Names, rows: &[MarkRow]) -> Result<RecordBatch, ArrowError>
             Arc::new(UInt8Array::from_iter_values(rows.iter().map(|r| r.kind))),
             Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.step))),
             texts(names, rows.iter().map(|r| r.name)),
-            texts(names, rows.iter().map(|r| r.value)),
+            Arc::new(StringArray::from_iter_values(text)),
         ],
     )
 }

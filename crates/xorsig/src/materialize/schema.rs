@@ -55,7 +55,6 @@ impl Table {
                 some("thread", UInt32),
                 some("flags", UInt32),
                 some("callee", Utf8),
-                some("tick_begin", UInt64),
                 some("time_begin_ns", UInt64),
                 maybe("tick_end", UInt64),
                 maybe("time_end_ns", UInt64),

@@ -1,7 +1,6 @@
 //! The capture writer.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -9,15 +8,16 @@ use pyo3::types::PyDict;
 use super::errors::{from_capture, from_write};
 use crate::capture::append::{Appender, Begin, LayoutText};
 use crate::capture::parse_capture_id;
-use crate::capture::records::{SpanRow, TensorRow, ValueRow};
+use crate::capture::records::{SpanRow, TensorRow};
 use crate::capture::writer::{self, Options, Stats, WriteError};
 
 /// Appends records of one rank; a native thread encodes and publishes them in batches.
 ///
 /// Safe to share between threads. A batch is cut when it is full, or when a record arrives and
 /// the oldest one waiting is a second old. When ``queue_batches`` cut batches wait, the next
-/// record waits too (without the GIL): nothing is dropped. In a forked child every method does
-/// nothing and returns 0. Once publishing has failed, every method raises that error.
+/// record waits too (without the GIL): nothing is dropped. The thread exists while something waits;
+/// a fork of the process waits until it is gone. In a forked child every method does nothing and
+/// returns 0. Once publishing has failed, every method raises that error.
 ///
 /// Args:
 ///     directory: The rank's own directory; created if missing.
@@ -37,23 +37,17 @@ use crate::capture::writer::{self, Options, Stats, WriteError};
 ///     docs/formats/batch.md.
 #[pyclass(frozen, module = "xorsig")]
 pub struct CaptureWriter {
-    writer: std::mem::ManuallyDrop<writer::CaptureWriter>,
-    abandoned: AtomicBool,
+    writer: writer::CaptureWriter,
 }
 
 impl CaptureWriter {
-    /// Whether nothing of the writer may be touched: it was abandoned, or this is a forked child.
-    fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Relaxed) || self.writer.is_foreign()
-    }
-
     /// Appends under the writer's lock; waits for it, or for the queue, without the GIL.
     fn append<T: Default + Send>(
         &self,
         py: Python<'_>,
         mut append: impl FnMut(&mut Appender<'_>) -> Result<T, WriteError> + Send,
     ) -> PyResult<T> {
-        if self.is_abandoned() {
+        if self.writer.is_foreign() {
             return Ok(T::default());
         }
         let result = match self.writer.try_append(&mut append) {
@@ -61,16 +55,6 @@ impl CaptureWriter {
             None => py.detach(|| self.writer.append(append)),
         };
         result.map_err(|error| from_write(py, &error))
-    }
-}
-
-impl Drop for CaptureWriter {
-    fn drop(&mut self) {
-        if !self.is_abandoned() {
-            // SAFETY: `drop` runs once, and nothing uses the field after it. The GIL may be held:
-            // the writer's thread, which this waits for, never takes it.
-            unsafe { std::mem::ManuallyDrop::drop(&mut self.writer) };
-        }
     }
 }
 
@@ -106,12 +90,13 @@ impl CaptureWriter {
         };
         let writer = py.detach(|| writer::CaptureWriter::new(&options));
         Ok(Self {
-            writer: std::mem::ManuallyDrop::new(writer.map_err(|error| from_capture(py, &error))?),
-            abandoned: AtomicBool::new(false),
+            writer: writer.map_err(|error| from_capture(py, &error))?,
         })
     }
 
-    /// Id of a text, stable within the capture; the empty text has id 0.
+    /// Id of a name, stable within the capture; the empty name has id 0.
+    ///
+    /// Names are kept for the life of the writer: for texts that a program has few of.
     fn intern(&self, py: Python<'_>, text: &str) -> PyResult<u32> {
         self.append(py, |batch| batch.name(text))
     }
@@ -232,23 +217,18 @@ impl CaptureWriter {
         self.append(py, |batch| batch.tensor(row))
     }
 
-    /// Records a value that is not a tensor.
+    /// Records a value that is not a tensor, by its text.
+    ///
+    /// Texts need no ``intern``: what is kept of them goes with their batch.
     fn value(
         &self,
         py: Python<'_>,
         call: u64,
         role: u8,
         slot_name_id: u32,
-        value_name_id: u32,
+        text: &str,
     ) -> PyResult<u64> {
-        let row = ValueRow {
-            tick: 0,
-            call,
-            role,
-            slot: slot_name_id,
-            value: value_name_id,
-        };
-        self.append(py, |batch| batch.value(row))
+        self.append(py, |batch| batch.value(call, role, slot_name_id, text))
     }
 
     /// Records something that belongs to the run and not to a call.
@@ -257,16 +237,9 @@ impl CaptureWriter {
     ///     kind: 0 step completed, 1 user mark, 2 session note, 3 data.
     ///     step: Step label.
     ///     name_id: Name.
-    ///     value_name_id: Name that holds the value's text.
-    fn mark(
-        &self,
-        py: Python<'_>,
-        kind: u8,
-        step: i64,
-        name_id: u32,
-        value_name_id: u32,
-    ) -> PyResult<u64> {
-        self.append(py, |batch| batch.mark(kind, step, name_id, value_name_id))
+    ///     text: The mark's value.
+    fn mark(&self, py: Python<'_>, kind: u8, step: i64, name_id: u32, text: &str) -> PyResult<u64> {
+        self.append(py, |batch| batch.mark(kind, step, name_id, text))
     }
 
     /// Records a source expression seen by discovery; it has no tick.
@@ -302,7 +275,7 @@ impl CaptureWriter {
 
     /// Cuts the current batch and waits until it is published.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_abandoned() {
+        if self.writer.is_foreign() {
             return Ok(());
         }
         py.detach(|| self.writer.flush())
@@ -311,20 +284,15 @@ impl CaptureWriter {
 
     /// Counts of what was published and of waiting.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        if self.is_abandoned() {
+        if self.writer.is_foreign() {
             return stats_dict(py, Stats::default());
         }
         stats_dict(py, py.detach(|| self.writer.stats()))
     }
 
-    /// Leaves files, locks and threads alone from here on; for forked children.
-    fn abandon(&self) {
-        self.abandoned.store(true, Ordering::Relaxed);
-    }
-
     /// Publishes what is left, ends the thread, and returns the final counts.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        if self.is_abandoned() {
+        if self.writer.is_foreign() {
             return stats_dict(py, Stats::default());
         }
         let stats = py

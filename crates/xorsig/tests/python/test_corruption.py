@@ -33,7 +33,7 @@ def damage(capture: Any, **expected: int) -> xorsig.CorruptBatchError:
 def test_flipped_bits_of_a_batch_are_found(capture: Any) -> None:
     """Every 13th bit; the Rust tests flip every bit of a fuller one."""
     writer = capture.writer()
-    writer.mark(0, 0, 0, 0)
+    writer.mark(0, 0, 0, "")
     writer.close()
     path = capture.batch(0)
     content = path.read_bytes()

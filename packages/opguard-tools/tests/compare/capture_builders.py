@@ -153,7 +153,9 @@ class Recording:
     def tables(self, incomplete: str | None = None) -> RankTables:
         """The tables of this rank."""
         return RankTables(
-            pl.DataFrame(list(self._calls.values()), schema=CALLS_SCHEMA),
+            pl.DataFrame(
+                list(self._calls.values()), schema=CALLS_SCHEMA | {"tick_begin": pl.UInt64}
+            ),
             pl.DataFrame(self._tensors, schema=TENSORS_SCHEMA),
             pl.DataFrame(self._values, schema=VALUES_SCHEMA),
             pl.DataFrame([self._note(text) for text in self.failures], schema=MARKS_SCHEMA),

@@ -47,7 +47,7 @@ def write_trace(root: Path, out: bytes) -> Path:
         call = writer.begin(0, number, 0, 0, 1, 0, names[number])
         calls.append(call)
         writer.tensor(call, 0, arg, layout, signature(values[number]))
-        writer.value(call, 0, writer.intern("value.eps"), writer.intern("0.1"))
+        writer.value(call, 0, writer.intern("value.eps"), "0.1")
         writer.tensor(call, 1, result, layout, None, writer.intern("pending"))
         writer.tensor(call, 1, writer.intern("out[1]"), layout, signature(values[number + 1]))
         writer.end(call, 0, int(CallFlag.COMPILED), 0)

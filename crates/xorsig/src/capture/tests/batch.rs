@@ -35,7 +35,7 @@ fn batch_round_trips() {
             first_tick: 11,
             last_tick: 15,
             records: 6,
-            sections: 8,
+            sections: 9,
             regions: 2,
             payload_bytes: (file.len() - HEADER_BYTES) as u64,
             payload_crc: crc64(&file[HEADER_BYTES..]),
@@ -155,8 +155,9 @@ prop_compose! {
         kinds in prop::collection::vec((0u8..5, any::<u64>(), any::<u32>(), any::<bool>()), 0..60),
         spans in prop::collection::vec((any::<[i32; 4]>(), any::<u64>()), 0..5),
         shape in prop::collection::vec(any::<i64>(), 0..5),
+        texts in prop::collection::vec(".{0,12}", 0..4),
     ) -> Records {
-        let mut records = Records { first_name: 1, names, ..Records::default() };
+        let mut records = Records { first_name: 1, names, texts, ..Records::default() };
         records.layouts = vec![
             LayoutRow { dtype: 0, shape: shape.clone(), strides: Some(shape), device: 1, kind: 2, logical_nbytes: 3 },
             LayoutRow { dtype: 0, shape: vec![], strides: None, device: 1, kind: 2, logical_nbytes: u64::MAX },
@@ -177,8 +178,8 @@ prop_compose! {
                         16,
                     );
                 }
-                3 => records.values.push(ValueRow { tick, call: wide, role, slot: narrow, value: narrow }),
-                _ => records.marks.push(MarkRow { tick, time_ns, kind: role, step, name: narrow, value: narrow }),
+                3 => records.values.push(ValueRow { tick, call: wide, role, slot: narrow, text: narrow }),
+                _ => records.marks.push(MarkRow { tick, time_ns, kind: role, step, name: narrow, text: narrow }),
             }
         }
         records.spans = spans.into_iter().map(|(position, count)| SpanRow {

@@ -86,6 +86,7 @@ fn sample() -> Records {
             kind: 0,
             logical_nbytes: 24,
         }],
+        texts: vec!["0.5".into(), "größe".into()],
         calls: vec![CallRow {
             tick: 11,
             time_ns: 100,
@@ -111,7 +112,7 @@ fn sample() -> Records {
             call: 11,
             role: 0,
             slot: 5,
-            value: 6,
+            text: 0,
         }],
         marks: vec![MarkRow {
             tick: 15,
@@ -119,7 +120,7 @@ fn sample() -> Records {
             kind: 1,
             step: 7,
             name: 5,
-            value: 6,
+            text: 1,
         }],
         spans: vec![SpanRow {
             file: 5,

@@ -115,9 +115,11 @@ fn batches_of_another_capture_rank_or_writer_are_found() {
 #[test]
 fn undefined_ids_and_wrong_calls_are_found() {
     type Change = fn(&mut Records);
-    let cases: [(Change, &str); 6] = [
+    let cases: [(Change, &str); 8] = [
         (|r| r.values[0].slot = 7, "name 7 is not defined"),
         (|r| r.tensors.layouts[0] = 3, "layout 3 is not defined"),
+        (|r| r.values[0].text = 2, "the batch has no text 2"),
+        (|r| r.marks[0].text = 7, "the batch has no text 7"),
         (|r| r.first_name = 1, "names begin at id 1 instead of 5"),
         (
             |r| r.calls[0].parent = 11,
@@ -139,7 +141,7 @@ fn undefined_ids_and_wrong_calls_are_found() {
             kind: 0,
             step: 0,
             name: 0,
-            value: 0,
+            text: 0,
         };
         let mut before = sample();
         before.layouts = vec![before.layouts[0].clone(), before.layouts[0].clone()];
@@ -150,6 +152,7 @@ fn undefined_ids_and_wrong_calls_are_found() {
         let before = Records {
             first_name: 1,
             names: ["a", "b", "c", "d"].map(String::from).to_vec(),
+            texts: vec![String::new()],
             first_layout: 0,
             layouts: before.layouts,
             marks: (1..11).map(mark).collect(),

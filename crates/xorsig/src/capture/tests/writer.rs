@@ -1,5 +1,7 @@
 //! The writer, its queue and its way of publishing.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::capture::append::{Appender, LayoutText};
 use crate::capture::publish::{Publisher, rename_exclusively};
@@ -82,8 +84,8 @@ fn arguments_out_of_range_are_refused() {
     let results = [
         writer.append(|batch| batch.end(0, 0, 0, 0)),
         writer.append(|batch| batch.end(call, 2, 0, 0)),
-        writer.append(|batch| batch.mark(4, 0, 0, 0)),
-        writer.append(|batch| batch.mark(0, 0, 0, 99)),
+        writer.append(|batch| batch.mark(4, 0, 0, "")),
+        writer.append(|batch| batch.mark(0, 0, 99, "")),
     ];
     for result in results {
         assert!(matches!(result, Err(WriteError::Invalid(_))), "{result:?}");
@@ -96,32 +98,79 @@ fn arguments_out_of_range_are_refused() {
 #[test]
 fn a_full_queue_makes_the_caller_wait_and_drops_nothing() {
     let folder = Folder::new();
-    let queue = Queue::new(&folder.options());
-    let mark = |batch: &mut Appender<'_>| batch.mark(0, 0, 0, 0);
+    let options = folder.options();
+    let publisher = Publisher::new(&options.directory, &options.staging, "t".into()).unwrap();
+    let queue = Arc::new(Queue::new(&options, publisher));
+    let mark = |batch: &mut Appender<'_>| batch.mark(0, 0, 0, "");
     // No thread publishes yet: two batches of four wait, a third fills, then there is no room.
+    queue.occupy();
     let taken = (0..100)
         .take_while(|_| queue.try_append(mark).is_some())
         .count();
     assert_eq!(taken, 12);
-    let publisher = Publisher::new(
-        &folder.options().directory,
-        &folder.options().staging,
-        "t".into(),
-    );
-    let publisher = publisher.unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| queue.append(mark));
         while queue.stats().blocked == 0 {
             std::thread::yield_now();
         }
-        scope.spawn(|| queue.publish_until_closed(&publisher));
+        scope.spawn(|| queue.publish_waiting());
         assert_eq!(waiting.join().unwrap().unwrap(), 13);
         queue.flush().unwrap();
-        queue.close();
     });
-    let stats = queue.outcome().unwrap();
+    let stats = queue.close().unwrap();
     assert_eq!((stats.batches, stats.records, stats.blocked), (4, 13, 1));
     assert_eq!(folder.read().unwrap().records, 13);
+}
+
+#[test]
+fn texts_of_values_go_with_their_batch() {
+    let folder = Folder::new();
+    let writer = CaptureWriter::new(&folder.options()).unwrap();
+    for round in 0..3 {
+        for text in ["same", "same", &round.to_string(), ""] {
+            writer.append(|batch| batch.value(0, 0, 0, text)).unwrap();
+        }
+    }
+    writer.close().unwrap();
+    let mut reader =
+        CaptureReader::open(&folder.0.join("rank-3"), ID, 3, Expected::default()).unwrap();
+    for round in 0..3 {
+        let records = reader.next_batch().unwrap().unwrap();
+        assert_eq!(records.texts, ["same", &round.to_string(), ""]);
+        let indices: Vec<u32> = records.values.iter().map(|value| value.text).collect();
+        assert_eq!(indices, [0, 0, 1, 2]);
+        assert!(records.names.is_empty());
+    }
+}
+
+#[test]
+fn the_thread_is_gone_before_a_fork() {
+    let folder = Folder::new();
+    let mut options = folder.options();
+    options.max_batch_records = 1;
+    let writer = CaptureWriter::new(&options).unwrap();
+    for _ in 0..8 {
+        begin(&writer).unwrap();
+    }
+    // SAFETY: the child only ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends the child without running anything that the parent's threads guard.
+        unsafe { libc::_exit(i32::from(!writer.is_foreign())) };
+    }
+    // What was cut before the fork is on the disk; the eighth record is in the open batch.
+    assert_eq!(writer.stats().batches, 7);
+    let mut status = 0;
+    // SAFETY: `status` is a place for the result.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(
+        libc::WEXITSTATUS(status),
+        0,
+        "the child knows that it is one"
+    );
+    assert!(!writer.is_foreign());
+    begin(&writer).unwrap();
+    assert_eq!(writer.close().unwrap().records, 9);
 }
 
 #[test]

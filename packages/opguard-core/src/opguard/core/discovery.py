@@ -103,7 +103,6 @@ class Discovery:
 
     def _abandon(self) -> None:
         self._active = False
-        self._writer.abandon()
 
     def close(self) -> dict[str, int]:
         """Stop observing and publish; gives the totals for the receipt.

@@ -100,10 +100,9 @@ class Session:
         _site.install(self._recorder)
 
     def _abandon(self) -> None:
-        """In a forked child: the writer's thread is gone, and the capture is the parent's."""
+        """In a forked child, where the writer ignores every record: the capture is the parent's."""
         if self._recorder is not None:
             self._recorder.enabled = False
-        self._writer.abandon()
 
     # What a workload or framework may call.
 

@@ -19,7 +19,15 @@ class Names:
         """The id of ``text``, which the writer records when it is new."""
         known = self._ids.get(text)
         if known is None:
-            # Lone surrogates (from undecodable file names, say) have no UTF-8 form.
-            clean = text.encode("utf-8", "backslashreplace").decode("utf-8")
-            known = self._ids[text] = self._intern(clean)
+            known = self._ids[text] = self._intern(encodable(text))
         return known
+
+
+def encodable(text: str) -> str:
+    """``text`` with lone surrogates (of undecodable file names, say) spelled out.
+
+    They have no UTF-8 form.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

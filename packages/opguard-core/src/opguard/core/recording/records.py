@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opguard.core.recording.frames import Frame, Mark, Phase, Role
-from opguard.core.recording.names import Names
+from opguard.core.recording.names import Names, encodable
 from opguard.core.recording.tensors import Reading
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Records:
 
     def value(self, call: int, role: Role, slot: str, text: str) -> None:
         """A non-tensor of a call."""
-        self._writer.value(call, role, self._ids(slot), self._ids(text))
+        self._writer.value(call, role, self._ids(slot), encodable(text))
 
     def values(self, call: int, role: Role, pairs: list[tuple[str, str]]) -> None:
         """Non-tensors of a call, by slot."""
@@ -71,4 +71,4 @@ class Records:
 
     def mark(self, kind: Mark, step: int, name: str = "", text: str = "") -> None:
         """A mark between calls."""
-        self._writer.mark(kind, step, self._ids(name), self._ids(text))
+        self._writer.mark(kind, step, self._ids(name), encodable(text))

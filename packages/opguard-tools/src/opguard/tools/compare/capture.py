@@ -30,7 +30,6 @@ CALLS_SCHEMA: Final = {
     "thread": pl.UInt32,
     "flags": pl.UInt32,
     "callee": pl.String,
-    "tick_begin": pl.UInt64,
     "time_begin_ns": pl.UInt64,
     "tick_end": pl.UInt64,
     "time_end_ns": pl.UInt64,
@@ -124,6 +123,7 @@ class RankTables:
     """The materialised tables of one rank.
 
     Attributes:
+        calls: ``calls.parquet``, and the tick of each begin as ``tick_begin``.
         incomplete: Why the capture of this rank ends early, or None when it is whole.
     """
 
@@ -141,7 +141,10 @@ class RankTables:
             CaptureReadError: A table is missing or lacks a column.
         """
         return cls(
-            _read_table(directory / "calls.parquet", CALLS_SCHEMA),
+            # The tick of its begin is what a call is known by.
+            _read_table(directory / "calls.parquet", CALLS_SCHEMA).with_columns(
+                tick_begin=pl.col("call")
+            ),
             _read_table(directory / "tensors.parquet", TENSORS_SCHEMA),
             _read_table(directory / "values.parquet", VALUES_SCHEMA),
             _read_table(directory / "marks.parquet", MARKS_SCHEMA),
