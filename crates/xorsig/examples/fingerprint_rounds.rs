@@ -103,7 +103,10 @@ fn main() {
             }
         }
         drop(subjects);
-        report.insert(name, serde_json::json!({ "bytes": size, "seconds": seconds }));
+        report.insert(
+            name,
+            serde_json::json!({ "bytes": size, "seconds": seconds }),
+        );
     }
     println!("{}", serde_json::to_string(&report).expect("plain numbers"));
 }

@@ -15,6 +15,7 @@ __all__ = [
     "__version__",
     "byte_ranges",
     "fingerprint",
+    "fingerprint_tensor",
     "materialize",
     "read_receipt",
     "region_mix",
@@ -64,6 +65,7 @@ def fingerprint(
     itemsize: int,
     regions: int = 4,
 ) -> bytes: ...
+def fingerprint_tensor(tensor: Any, regions: int = 4) -> bytes: ...
 
 @final
 class CallSite:

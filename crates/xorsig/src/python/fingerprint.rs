@@ -45,7 +45,11 @@ impl Bytes {
     }
 }
 
-fn release<T: Send>(py: Python<'_>, nbytes: usize, hash: impl FnOnce() -> T + Send) -> T {
+pub(super) fn release<T: Send>(
+    py: Python<'_>,
+    nbytes: usize,
+    hash: impl FnOnce() -> T + Send,
+) -> T {
     if nbytes >= RELEASE_BYTES {
         py.detach(hash)
     } else {

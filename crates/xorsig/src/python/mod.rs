@@ -7,6 +7,7 @@ mod errors;
 mod fingerprint;
 mod report;
 mod tables;
+mod tensor;
 
 use pyo3::prelude::*;
 
@@ -23,6 +24,8 @@ mod _xorsig {
     use super::report::write_perfetto;
     #[pymodule_export]
     use super::tables::{materialize, read_receipt, verify_capture, write_receipt};
+    #[pymodule_export]
+    use super::tensor::fingerprint_tensor;
 
     use crate::{capture, fingerprint as fingerprints};
     use pyo3::prelude::*;

@@ -19,6 +19,7 @@ NAMES = [
     "__version__",
     "byte_ranges",
     "fingerprint",
+    "fingerprint_tensor",
     "materialize",
     "read_receipt",
     "region_mix",
