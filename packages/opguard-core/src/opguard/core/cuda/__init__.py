@@ -1,0 +1,1 @@
+"""Fingerprints of tensors on a CUDA device: the kernel library, and results that come later."""
