@@ -106,6 +106,17 @@ def tests(session: nox.Session) -> None:
         session.notify("cargo_tests")
 
 
+@nox.session(default=False, python=["3.12", "3.13"])
+def source_forms(session: nox.Session) -> None:
+    """Check on other interpreters that instrumented source does what the original does."""
+    install_wheels(session, build_wheels(session), *TEST_PACKAGES)
+    session.run(
+        "pytest",
+        *("packages/opguard-tools/tests/source", "tests/e2e/test_source_forms.py"),
+        *session.posargs,
+    )
+
+
 @nox.session(default=False, venv_backend="none")
 def cargo_tests(session: nox.Session) -> None:
     """Run the Rust tests."""

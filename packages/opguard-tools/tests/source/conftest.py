@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -57,7 +58,8 @@ class Recorder:
     def __init__(self) -> None:
         self.seen: list[int] = []
         self.module = ModuleType("opguard.core._site")
-        vars(self.module).update(site=self.site, subscript=self.subscript, iterate=self.iterate)
+        wrappers = {"site": self.site, "subscript": self.subscript, "iterate": self.iterate}
+        vars(self.module).update(wrappers, operator=operator)
 
     def site(self, number: int, callee: Any) -> Any:
         """A call or operator: the callee itself."""

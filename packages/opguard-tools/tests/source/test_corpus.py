@@ -8,10 +8,11 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opguard.tools.source import Site, instrument
+from opguard.tools.source import RewriteError, Site, UnusableSourceError, instrument
 
 AllSites = Callable[..., list[Site]]
 
@@ -43,7 +44,7 @@ def compiles(content: bytes) -> bool:
 
 
 def test_real_modules_are_the_same_without_their_wrappers(all_sites: AllSites) -> None:
-    # `instrument` itself proves equality, unchanged lines and that the result compiles.
+    # `instrument` itself proves equality and unchanged lines.
     chance = random.Random(SEED)
     sites = usable = 0
     for number, path in enumerate(standard_library()):
@@ -56,9 +57,36 @@ def test_real_modules_are_the_same_without_their_wrappers(all_sites: AllSites) -
         changed = instrument(content, chosen)
         usable += 1
         sites += len(chosen)
+        assert compiles(changed)
         assert len(changed.splitlines()) == len(content.splitlines())
     assert usable > MODULES * 0.8
     assert sites > MODULES * 50
+
+
+NESTED = {
+    "operands": lambda n: "+".join(["a"] * n),
+    "calls": lambda n: "f(" * n + ")" * n,
+    "chained calls": lambda n: "a" + ".b()" * n,
+    "attributes": lambda n: "a" + ".b" * n,
+    "subscripts": lambda n: "a[" * n + "0" + "]" * n,
+    "signs": lambda n: "-" * n + "a",
+    "functions": lambda n: "lambda: " * n + "f()",
+    "comprehensions": lambda n: "[f(y) for y in " * n + "z" + "]" * n,
+}
+
+
+@pytest.mark.parametrize("form", NESTED)
+def test_whatever_depth_the_parser_takes_compiles_too(form: str, all_sites: AllSites) -> None:
+    taken = 0
+    for depth in (10, 50, 90, 100, 150, 190, 250, 330, 400):
+        content = NESTED[form](depth).encode()
+        try:
+            changed = instrument(content, all_sites(content))
+        except (RewriteError, UnusableSourceError):
+            continue
+        taken += 1
+        assert compiles(changed)
+    assert taken >= 2
 
 
 OPERATORS = ["+", "-", "*", "/", "@", "//", "%", "**", "<<", ">>", "&", "|", "^"]
@@ -134,4 +162,5 @@ def test_generated_modules_are_the_same_without_their_wrappers(
     if not compiles(content):
         return  # the grammar above is a little wider than Python's
     changed = instrument(content, all_sites(content))
+    assert compiles(changed)
     assert changed.count(end.encode()) == content.count(end.encode())

@@ -7,7 +7,7 @@ given, and the program runs the objects that it would have run without instrumen
 
 from __future__ import annotations
 
-import operator
+import operator  # instrumented files take it from here: a checkout may have an operator.py
 import sys
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -84,8 +84,7 @@ def _unchanged(item: Any) -> Any:
     return item
 
 
-def _iterate(index: int, iterable: Any) -> Iterator[Any]:
-    iterator = site(index, iter)(iterable)
+def _iterate(index: int, iterable: Any, iterator: Iterator[Any]) -> Iterator[Any]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(iterable, torch.Tensor):
         # The items are views of the tensor: each is its call's input as well, or a differing
@@ -107,7 +106,9 @@ def iterate(index: int, iterable: Any) -> Any:
     """Stand in for the iterable of a ``for``; every item is recorded as one call."""
     if _recorder is None or _recorder.full:
         return iterable
-    return _iterate(index, iterable)
+    # Here and not in the generator: a loop asks for its iterator before it runs, and a generator
+    # expression when it is made.
+    return _iterate(index, iterable, site(index, iter)(iterable))
 
 
 def frames() -> tuple[Any, ...]:

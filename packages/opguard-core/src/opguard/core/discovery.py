@@ -27,6 +27,7 @@ _CHECK_EVERY = 128
 OBSERVER_EFFECTS = (
     "a TorchDispatchMode is active: operators run one Python call later, and torch code that "
     "asks for active modes may choose another path",
+    "the traceback of an operator that fails has frames of the mode in it",
 )
 
 _Position = tuple[str, str, int, int, int, int]

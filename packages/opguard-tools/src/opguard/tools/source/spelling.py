@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -69,17 +68,17 @@ class Spelling:
     def operator(self, name: str) -> str:
         """A function of the standard ``operator`` module, whatever the file imports."""
         self.uses_operators = True
-        return f"{OPERATOR_NAME}.{name}" if self.imported else f"__import__('operator').{name}"
+        if self.imported:
+            return f"{OPERATOR_NAME}.{name}"
+        return f"__import__('{MODULE}', fromlist=['operator']).operator.{name}"
 
     def import_statement(self) -> str:
-        """Simple statements that bring in the names used, on one line without its end."""
-        names = ", ".join(
-            f"{wrapper} as {name}" for wrapper, name in NAMES.items() if wrapper in self.used
-        )
-        parts = [f"from {MODULE} import {names}"] if names else []
+        """Simple statement that brings in the names used, without the end of its line."""
+        names = [f"{wrapper} as {name}" for wrapper, name in NAMES.items() if wrapper in self.used]
         if self.uses_operators:
-            parts.append(f"import operator as {OPERATOR_NAME}")
-        return "; ".join(parts)
+            # Not by a plain import: a checkout's own operator.py would be found first.
+            names.append(f"operator as {OPERATOR_NAME}")
+        return f"from {MODULE} import {', '.join(names)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +144,11 @@ def _is_future_import(node: ast.stmt) -> bool:
 
 def is_inserted_import(node: ast.stmt) -> bool:
     """Whether a statement of instrumented source is one that the rewriting put in."""
-    if isinstance(node, ast.ImportFrom):
-        return node.module == MODULE and _only(node.names, WRAPPERS)
-    return isinstance(node, ast.Import) and _only(node.names, (OPERATOR_NAME,))
-
-
-def _only(aliases: Iterable[ast.alias], names: Iterable[str]) -> bool:
-    allowed = frozenset(names)
-    return all(alias.asname in allowed for alias in aliases)
+    return (
+        isinstance(node, ast.ImportFrom)
+        and node.module == MODULE
+        and all(alias.asname in WRAPPERS or alias.asname == OPERATOR_NAME for alias in node.names)
+    )
 
 
 def wrapper_of(callee: ast.expr) -> Wrapper | None:
@@ -175,7 +171,9 @@ def operator_of(callee: ast.expr) -> str | None:
     module = callee.value
     if isinstance(module, ast.Name) and module.id == OPERATOR_NAME:
         return callee.attr
-    return callee.attr if _imports(module, "operator") else None
+    if isinstance(module, ast.Attribute) and module.attr == "operator":
+        return callee.attr if _imports(module.value, MODULE) else None
+    return None
 
 
 def _imports(node: ast.expr, module: str) -> bool:
