@@ -271,8 +271,8 @@ impl Appender<'_> {
     pub fn mark(&mut self, kind: u8, step: i64, name: u32, text: &str) -> Result<u64, WriteError> {
         self.check_names([name])?;
         check(
-            kind <= 3,
-            "kind must be 0 (step), 1 (user), 2 (note) or 3 (data)",
+            kind <= 4,
+            "kind must be 0 (step), 1 (user), 2 (note), 3 (data) or 4 (place)",
         )?;
         let text = self.text(text)?;
         let (tick, time_ns) = self.open.next_tick_and_time();

@@ -101,7 +101,7 @@ pub struct MarkRow {
     pub tick: u64,
     /// Nanoseconds since the writer's creation.
     pub time_ns: u64,
-    /// 0 step completed, 1 user mark, 2 session note, 3 data.
+    /// 0 step completed, 1 user mark, 2 session note, 3 data, 4 place.
     pub kind: u8,
     /// Step label.
     pub step: i64,

@@ -234,7 +234,7 @@ impl CaptureWriter {
     /// Records something that belongs to the run and not to a call.
     ///
     /// Args:
-    ///     kind: 0 step completed, 1 user mark, 2 session note, 3 data.
+    ///     kind: 0 step completed, 1 user mark, 2 session note, 3 data, 4 place.
     ///     step: Step label.
     ///     name_id: Name.
     ///     text: The mark's value.

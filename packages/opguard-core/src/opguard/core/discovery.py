@@ -24,12 +24,6 @@ INNERMOST, OPAQUE, BACKWARD = 1, 2, 8
 _EMIT_INTERVAL_SECONDS = 1.0
 _CHECK_EVERY = 128
 
-OBSERVER_EFFECTS = (
-    "a TorchDispatchMode is active: operators run one Python call later, and torch code that "
-    "asks for active modes may choose another path",
-    "the traceback of an operator that fails has frames of the mode in it",
-)
-
 _Position = tuple[str, str, int, int, int, int]
 
 
@@ -237,8 +231,12 @@ class Discovery:
 def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDispatchMode:
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    from opguard.core.tracing import is_tracing, run_untraced
+
     class ObserverMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Reports every operator and runs it unchanged."""
+
+        supports_higher_order_operators = True
 
         @classmethod
         def ignore_compile_internals(cls) -> bool:
@@ -253,6 +251,8 @@ def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDisp
             kwargs: dict[str, Any] | None = None,
         ) -> Any:
             observe(func, args)
+            if is_tracing():
+                return run_untraced(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
 
     return ObserverMode()  # type: ignore[no-untyped-call]

@@ -22,7 +22,7 @@ class EmbeddedPlan:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = root.resolve()
+        self.root = root.resolve()
         self._ids: dict[tuple[str, int, str], int] = {}
         self._files: dict[str, str] = {}
         self._sites: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ class EmbeddedPlan:
             return
         files = []
         for file in sorted({site["file"] for site in self._sites}):
-            path = self._root / file
+            path = self.root / file
             try:
                 source = path.read_bytes()
             except OSError:
@@ -96,7 +96,7 @@ class EmbeddedPlan:
 
     def _relative(self, file: str) -> str:
         try:
-            return Path(file).relative_to(self._root).as_posix()
+            return Path(file).relative_to(self.root).as_posix()
         except ValueError:
             return file
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,6 +43,8 @@ class Session:
         rank: Global rank.
         regions: Regions per fingerprint, 1 to 64.
         plan: Receives callsites that are named at run time; ``None`` when the source was rewritten.
+        deep: Callsites of rewritten source whose operators are recorded as well.
+        checkout: Folder of the workload's own source.
 
     Raises:
         FileExistsError: The rank has written to this capture before.
@@ -58,6 +60,8 @@ class Session:
         rank: int,
         regions: int = 4,
         plan: EmbeddedPlan | None = None,
+        deep: Set[int] = frozenset(),
+        checkout: Path | None = None,
     ) -> None:
         if _current is not None:
             raise RuntimeError(
@@ -71,6 +75,8 @@ class Session:
         self._pid = os.getpid()
         self._thread = threading.get_ident()
         self._plan = plan
+        self._deep = deep
+        self._checkout = checkout
         self._recorder: CallRecorder | None = None
         self._writer = xorsig.CaptureWriter(
             str(capture / f"rank-{rank}"),
@@ -96,7 +102,14 @@ class Session:
 
         keep_compiled_graphs()
         recursion.make_room()
-        self._recorder = CallRecorder(self._writer, self.regions, self._thread)
+        self._recorder = CallRecorder(
+            self._writer,
+            self.regions,
+            self._thread,
+            deep=self._deep,
+            capture=self.capture,
+            checkout=self._checkout,
+        )
         _site.install(self._recorder)
 
     def _abandon(self) -> None:
@@ -261,7 +274,13 @@ def capture(
     plan = EmbeddedPlan(Path(root) if root is not None else Path.cwd())
     try:
         session = Session(
-            directory, staging, capture_id=capture_id, rank=rank.rank, regions=regions, plan=plan
+            directory,
+            staging,
+            capture_id=capture_id,
+            rank=rank.rank,
+            regions=regions,
+            plan=plan,
+            checkout=plan.root,
         )
         session.start()
         failure: BaseException | None = None

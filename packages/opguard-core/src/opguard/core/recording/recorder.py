@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,8 +27,10 @@ from opguard.core.recording.frames import Flag, Frame, Mark, Phase, Role
 from opguard.core.recording.gradients import GradientHooks
 from opguard.core.recording.modules import ModuleRecords, module_of
 from opguard.core.recording.names import Names
+from opguard.core.recording.operators import OperatorCapture
 from opguard.core.recording.optimizers import OptimizerHooks, OptimizerRecords
 from opguard.core.recording.parameters import KnownParameters
+from opguard.core.recording.places import Places, calling_frame
 from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
 from opguard.core.recording.tensors import TensorReader
@@ -55,6 +59,9 @@ class CallRecorder:
         writer: Receives the records.
         regions: Regions per fingerprint.
         thread: Identity of the thread to record.
+        deep: Callsites whose operators are recorded as well.
+        capture: Directory of the whole capture, which keeps the source of libraries.
+        checkout: Folder of the workload's own source.
 
     Attributes:
         enabled: Whether calls are recorded.
@@ -65,7 +72,16 @@ class CallRecorder:
         failures: Records that could not be made.
     """
 
-    def __init__(self, writer: CaptureWriter, regions: int, thread: int) -> None:
+    def __init__(
+        self,
+        writer: CaptureWriter,
+        regions: int,
+        thread: int,
+        *,
+        deep: Set[int] = frozenset(),
+        capture: Path | None = None,
+        checkout: Path | None = None,
+    ) -> None:
         names = Names(writer)
         self._records = Records(writer, names)
         self._reader = TensorReader(writer, names, regions)
@@ -75,6 +91,15 @@ class CallRecorder:
         self._gradients = GradientHooks(self._on_gradient)
         self._hooks = OptimizerHooks(self._before_step, self._after_step)
         self._random = RandomState()
+        self._operators = OperatorCapture(
+            self,
+            self._records,
+            self._reader,
+            self._random,
+            Places(self._records, capture, checkout),
+            thread,
+        )
+        self._deep = deep
         self._thread = thread
         self._lock = threading.RLock()
         self._stack: list[Frame] = []
@@ -95,6 +120,7 @@ class CallRecorder:
     def close(self) -> None:
         """Stop recording and unregister torch's hooks."""
         self.enabled = False
+        self._operators.activate(False)
         self._hooks.remove()
         self._stack.clear()
 
@@ -115,15 +141,19 @@ class CallRecorder:
     ) -> Frame | None:
         """Record a call's inputs; ``None`` when it is not to be recorded."""
         frame = Frame(callee, self._optimizer_depth)
+        if index in self._deep:
+            frame.deep, frame.caller = True, calling_frame()
         began = False
         try:
-            began = self._guarded(
+            began = self.guarded(
                 f"callsite {index}", lambda: self._begin(frame, index, args, kwargs or {})
             )
         finally:
             if not began and frame.call:
                 # Begun in the capture but not followed: end it, or it would adopt later calls.
                 self._end(frame, None, _NotFollowed())
+        if began and frame.deep:
+            self._operators.activate(True)
         return frame if began else None
 
     @hidden_from_compiler
@@ -136,7 +166,7 @@ class CallRecorder:
         """Record that a call raised, and what it had changed until then."""
         self._end(token, None, error)
 
-    def _guarded(
+    def guarded(
         self, where: str, action: Callable[[], None], *, engine_threads: bool = False
     ) -> bool:
         """Run the recorder's own code unseen by the workload's modes, and without raising.
@@ -190,6 +220,7 @@ class CallRecorder:
         owner = getattr(callee, "__self__", None)
         if isinstance(owner, torch.Tensor):
             slots.tensors.append(("self", owner))
+        frame.site = index
         frame.flags = _flags(callee, frame.name)
         frame.optimizers = slots.optimizers
         is_step = False
@@ -238,9 +269,12 @@ class CallRecorder:
         # A generator that was abandoned, or an exception past inner calls, leaves frames behind;
         # an optimizer step that raised has run no post hook.
         del self._stack[self._stack.index(token) :]
+        if self._operators.active and not any(frame.deep for frame in self._stack):
+            self._operators.activate(False)
+        token.caller = None
         self.full = False
         self._optimizer_depth = token.optimizer_depth
-        self._guarded(token.name, lambda: self._finish(token, result, error))
+        self.guarded(token.name, lambda: self._finish(token, result, error))
 
     def _finish(self, frame: Frame, result: Any, error: BaseException | None) -> None:
         call, records = frame.call, self._records
@@ -296,32 +330,73 @@ class CallRecorder:
                 if isinstance(tensor, torch.Tensor):
                     frame.merge_effects(self._known.alias_changes(tensor))
 
+    # What OperatorCapture calls.
+
+    def current(self) -> Frame | None:
+        """The innermost open call, where operators are to be recorded in it."""
+        call = self._stack[-1] if self._stack and self.enabled else None
+        return call if call is not None and call.deep else None
+
+    def open_child(self, child: Frame, parent: Frame) -> None:
+        """A call inside ``parent`` begins that no callsite stands for."""
+        child.site = parent.site
+        self._records.begin(child, parent, child.site, self.step, self._phase(child.stepping != 0))
+        self.calls += 1
+        self._stack.append(child)
+
+    def close_child(self, child: Frame, error: BaseException | None) -> None:
+        """It ended."""
+        if child in self._stack:
+            del self._stack[self._stack.index(child) :]
+        if self._stack:
+            self._stack[-1].merge_effects(child.effects)
+        kind = "" if error is None else type(error).__name__
+        self._records.end(child, 0 if error is None else 1, 0, kind)
+
     # What torch's hooks call.
 
     @hidden_from_compiler
     def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if threading.get_ident() == self._thread:
-            self._optimizer_depth += 1
-            self._around_step(optimizer, Role.INPUT)
+        if threading.get_ident() != self._thread:
+            return
+        call = self._stack[-1] if self._stack else None
+        if call is not None and optimizer not in call.optimizers and call.name != "step":
+            place = self._operators.step_place(sys._getframe(1), call)
+            self.guarded("optimizer step", lambda: self._open_step(call, optimizer, place))
+        self._optimizer_depth += 1
+        self._around_step(optimizer, Role.INPUT)
+
+    def _open_step(self, call: Frame, optimizer: torch.optim.Optimizer, place: int) -> None:
+        """A step that a library makes inside a recorded call is a call of its own."""
+        frame = Frame(optimizer.step, self._optimizer_depth)
+        frame.name = f"{type(optimizer).__name__}.step@{place}"
+        frame.flags = Flag.OPERATOR
+        frame.deep, frame.caller, frame.stepping = call.deep, call.caller, id(optimizer)
+        changed = self._known.changes()
+        if changed:
+            call.merge_effects(changed)
+        self.open_child(frame, call)
 
     @hidden_from_compiler
     def _after_step(self, optimizer: torch.optim.Optimizer, completes_step: bool) -> None:
-        if threading.get_ident() == self._thread:
-            self._optimizer_depth = max(0, self._optimizer_depth - 1)
-            self._around_step(optimizer, Role.OUTPUT)
-            if completes_step and self.enabled:
-                self.completed_step()
+        if threading.get_ident() != self._thread:
+            return
+        self._optimizer_depth = max(0, self._optimizer_depth - 1)
+        self._around_step(optimizer, Role.OUTPUT)
+        if self._stack and self._stack[-1].stepping == id(optimizer):
+            frame = self._stack[-1]
+            self.guarded("optimizer step", lambda: self.close_child(frame, None))
+        if completes_step and self.enabled:
+            self.completed_step()
 
     def _around_step(self, optimizer: torch.optim.Optimizer, role: Role) -> None:
         if self._stack:
             frame = self._stack[-1]
-            self._guarded(
-                "optimizer step", lambda: self._states.around_step(frame, optimizer, role)
-            )
+            self.guarded("optimizer step", lambda: self._states.around_step(frame, optimizer, role))
 
     @hidden_from_compiler
     def _on_gradient(self, gradient: torch.Tensor, places: list[tuple[int, str]]) -> None:
-        self._guarded(
+        self.guarded(
             "gradient", lambda: self._record_gradient(gradient, places), engine_threads=True
         )
 
