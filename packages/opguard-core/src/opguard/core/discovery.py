@@ -24,6 +24,10 @@ INNERMOST, OPAQUE, BACKWARD = 1, 2, 8
 _EMIT_INTERVAL_SECONDS = 1.0
 _CHECK_EVERY = 128
 
+_OWN = os.path.dirname(os.path.realpath(__file__)) + os.sep
+_COMPOSITE_MODULES = frozenset({"nn/modules/container.py", "nn/modules/transformer.py"})
+"""torch's files of modules that run other modules, relative to torch."""
+
 _Position = tuple[str, str, int, int, int, int]
 
 
@@ -78,7 +82,9 @@ class Discovery:
         self._totals: dict[str, int] | None = None
         self._failure: Exception | None = None
         self._packages = _package_folders()
-        self._libraries = (*self._packages, *_folders("stdlib", "platstdlib"))
+        self._standard = _folders("stdlib", "platstdlib")
+        self._libraries = (*self._packages, *self._standard)
+        self._opaque: dict[str, bool] = {}
 
     def start(self) -> None:
         """Observe from now on, or from the moment when torch is imported."""
@@ -224,8 +230,24 @@ class Discovery:
         return self._files[name]
 
     def _is_library(self, name: str) -> bool:
-        """Whether a file is of an installed package other than torch."""
-        return name.startswith(self._packages) and not name.startswith(self._torch_folder)
+        """Whether a file is of a library, wherever that is installed.
+
+        Of torch only modules that call other modules count: what they call is worth seeing.
+        """
+        known = self._opaque.get(name)
+        if known is None:
+            known = self._opaque[name] = self._decide_library(name)
+        return known
+
+    def _decide_library(self, name: str) -> bool:
+        if name.startswith("<"):
+            return False
+        path = os.path.realpath(name)
+        if path.startswith(self._torch_folder):
+            return path.removeprefix(self._torch_folder) in _COMPOSITE_MODULES
+        if path.startswith(self._packages):
+            return True
+        return not path.startswith((self._root, _OWN, *self._standard))
 
 
 def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDispatchMode:

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -81,7 +82,7 @@ def publish_receipt(
         "exit_status": exit_status,
         "exit_kind": exit_kind if failure is None or exit_kind != "returned" else "exception",
         "exception": None if failure is None else describe_exception(failure),
-        "versions": versions(),
+        "versions": versions(getattr(recording, "packages", ())),
         "fingerprint": {
             "schemes": [xorsig.XOR_SCHEME, xorsig.MIX_SCHEME],
             "regions": recording.regions,
@@ -116,8 +117,12 @@ def describe_exception(error: BaseException) -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
-    """Versions of the interpreter and of the packages that decide numerical results."""
+def versions(seen: Iterable[str] = ()) -> dict[str, str]:
+    """Versions of the interpreter and of the packages that decide numerical results.
+
+    Args:
+        seen: Top-level names of further packages, which ran operators.
+    """
     found = {
         "python": platform.python_version(),
         "opguard-core": __version__,
@@ -126,12 +131,13 @@ def versions() -> dict[str, str]:
     torch: ModuleType | None = sys.modules.get("torch")
     if torch is not None:
         found["torch"] = str(getattr(torch, "__version__", "unknown"))
-    for name in _REPORTED_PACKAGES:
+    for name in sorted({*_REPORTED_PACKAGES, *seen} - found.keys()):
         if name in sys.modules:
             try:
                 found[name] = importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:
-                found[name] = "unknown"
+                if name in _REPORTED_PACKAGES:
+                    found[name] = "unknown"
     return found
 
 

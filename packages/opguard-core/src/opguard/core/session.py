@@ -72,6 +72,7 @@ class Session:
         self.rank = rank
         self.regions = regions
         self.started_unix_ns = time.time_ns()
+        self.packages: set[str] = set()
         self._pid = os.getpid()
         self._thread = threading.get_ident()
         self._plan = plan
@@ -199,6 +200,7 @@ class Session:
             recorder = self._recorder
             if recorder is not None:
                 recorder.close()
+                self.packages |= recorder.packages
                 numbers = (
                     recorder.calls,
                     recorder.tensors,

@@ -22,8 +22,10 @@ def run_untraced(
     operator twice; the comparison that ends a trace then blames the script.
     """
     state = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[arg-type]
+    # torch's stubs do not have it.
+    replace_state: Callable[[Any], None] = getattr(torch._C, "_set_tracing_state")  # noqa: B009
+    replace_state(None)
     try:
         return operator(*args, **kwargs)
     finally:
-        torch._C._set_tracing_state(state)
+        replace_state(state)

@@ -18,7 +18,7 @@ import torch
 from opguard.core.recording.flatten import Slots, flatten
 from opguard.core.recording.frames import Flag, Frame, Role
 from opguard.core.recording.memory import UnwrittenMemory
-from opguard.core.recording.places import NO_PLACE, Found, Places
+from opguard.core.recording.places import NO_PLACE, Places
 from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
 from opguard.core.recording.schemas import KnownOperators, OperatorFacts
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MAX_LINKS = 1 << 18
 """Autograd nodes whose operator is remembered, so that their backward can be linked to it. The
 oldest are forgotten first."""
+
+_NODES_OF_AN_OPERATOR = 4
+"""More nodes since the operator before were made by operators that were not recorded."""
 
 PENDING = "pending collective"
 UNWRITTEN = "uninitialised memory"
@@ -112,7 +115,6 @@ class OperatorCapture:
 
     def begin(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame | None:
         """An operator is about to run; ``None`` leaves it unrecorded."""
-        node = torch._C._current_autograd_node()
         claimed = range(0)
         if threading.get_ident() == self._thread:
             sequence = torch._C._autograd._get_sequence_nr()
@@ -120,22 +122,40 @@ class OperatorCapture:
         call = self._parent.current()
         if call is None or torch._C._functorch.maybe_current_level() is not None:
             return None
-        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             return None
-        outer = NO_PLACE if node is None else self._links.get(node._sequence_nr(), NO_PLACE)
-        found = self._places.find(sys._getframe(1), call.caller, outer)
-        if found is None or (found.engine and not outer):
-            return None
-        self._link(claimed, found)
-        facts = self._operators.facts(operator)
         frame = Frame(operator, call.optimizer_depth)
-        frame.name = f"{facts.name}@{found.place}"
-        began = self._parent.guarded(
-            facts.name,
-            lambda: self._record_inputs(frame, call, facts, args, kwargs),
+        running = sys._getframe(1)
+        self._parent.guarded(
+            "operator",
+            lambda: self._begin(frame, call, running, claimed, args, kwargs),
             engine_threads=True,
         )
-        return frame if began else None
+        return frame if frame.call else None
+
+    def _begin(
+        self,
+        frame: Frame,
+        call: Frame,
+        running: FrameType,
+        claimed: range,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        facts = self._operators.facts(frame.callee)
+        if facts.ignored:
+            return
+        node = torch._C._current_autograd_node()
+        outer = NO_PLACE if node is None else self._links.get(node._sequence_nr(), NO_PLACE)
+        found = self._places.find(running, call.caller, outer)
+        if found is None or (found.engine and not outer):
+            return
+        for number in claimed[-_NODES_OF_AN_OPERATOR:]:
+            if len(self._links) >= MAX_LINKS:
+                del self._links[next(iter(self._links))]
+            self._links[number] = found.place
+        frame.name = f"{facts.name}@{found.place}"
+        self._record_inputs(frame, call, facts, args, kwargs)
 
     def finish(self, frame: Frame, result: Any) -> None:
         """The operator returned ``result``."""
@@ -152,13 +172,6 @@ class OperatorCapture:
             lambda: self._record_outputs(frame, facts, result, error),
             engine_threads=True,
         )
-
-    def _link(self, claimed: range, found: Found) -> None:
-        """Remember which operator made the autograd nodes since the last one."""
-        for number in claimed[-4:]:
-            if len(self._links) >= MAX_LINKS:
-                del self._links[next(iter(self._links))]
-            self._links[number] = found.place
 
     def _record_inputs(
         self,

@@ -91,6 +91,9 @@ class Places:
         records: Receives a mark for every new place.
         capture: Directory of the whole capture; ``None`` keeps no source files.
         checkout: Folder of the workload's own source.
+
+    Attributes:
+        packages: Top-level names of the libraries seen.
     """
 
     def __init__(self, records: Records, capture: Path | None, checkout: Path | None) -> None:
@@ -103,6 +106,7 @@ class Places:
         self._files: dict[str, _File] = {}
         self._chains: dict[tuple[int, ...], int] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}
+        self.packages: set[str] = set()
 
     def find(self, frame: FrameType | None, until: FrameType | None, outer: int) -> Found | None:
         """The place of the operator that a frame runs.
@@ -203,6 +207,7 @@ class Places:
             number = self._numbers[key] = len(self._numbers) + 1
             if file.digest is None:
                 file.digest = self._keep(file.path)
+                self.packages.add(file.name.removesuffix(".py").partition("/")[0])
             description = {
                 "outer": outer,
                 "file": file.path,

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Set
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,6 +71,7 @@ class CallRecorder:
         calls: Calls recorded so far.
         elsewhere: Calls and gradients of other threads, which were not recorded.
         failures: Records that could not be made.
+        packages: Top-level names of the libraries that ran operators.
     """
 
     def __init__(
@@ -91,12 +93,14 @@ class CallRecorder:
         self._gradients = GradientHooks(self._on_gradient)
         self._hooks = OptimizerHooks(self._before_step, self._after_step)
         self._random = RandomState()
+        places = Places(self._records, capture, checkout)
+        self.packages = places.packages
         self._operators = OperatorCapture(
             self,
             self._records,
             self._reader,
             self._random,
-            Places(self._records, capture, checkout),
+            places,
             thread,
         )
         self._deep = deep
@@ -361,13 +365,14 @@ class CallRecorder:
             return
         call = self._stack[-1] if self._stack else None
         if call is not None and optimizer not in call.optimizers and call.name != "step":
-            place = self._operators.step_place(sys._getframe(1), call)
-            self.guarded("optimizer step", lambda: self._open_step(call, optimizer, place))
+            running = sys._getframe(1)
+            self.guarded("optimizer step", lambda: self._open_step(call, optimizer, running))
         self._optimizer_depth += 1
         self._around_step(optimizer, Role.INPUT)
 
-    def _open_step(self, call: Frame, optimizer: torch.optim.Optimizer, place: int) -> None:
+    def _open_step(self, call: Frame, optimizer: torch.optim.Optimizer, running: FrameType) -> None:
         """A step that a library makes inside a recorded call is a call of its own."""
+        place = self._operators.step_place(running, call)
         frame = Frame(optimizer.step, self._optimizer_depth)
         frame.name = f"{type(optimizer).__name__}.step@{place}"
         frame.flags = Flag.OPERATOR

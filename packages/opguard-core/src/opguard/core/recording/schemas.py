@@ -65,6 +65,7 @@ class OperatorFacts:
         written: Arguments that the operator writes.
         returns_written: Whether the results are the written arguments themselves.
         fresh: Whether the results have arbitrary bytes.
+        ignored: Whether the operator only talks to a profiler.
         views: Whether the results share memory with an argument that is not written.
         pending: Whether results are complete only after a later wait.
         random: Whether the operator may draw random numbers.
@@ -74,6 +75,7 @@ class OperatorFacts:
     __slots__ = (
         "arguments",
         "fresh",
+        "ignored",
         "name",
         "pending",
         "random",
@@ -90,7 +92,7 @@ class OperatorFacts:
         self.unread: frozenset[str] = frozenset()
         self.written: frozenset[str] = frozenset()
         self.unspecified: frozenset[int] = frozenset()
-        self.returns_written = self.fresh = self.views = self.pending = False
+        self.returns_written = self.fresh = self.views = self.pending = self.ignored = False
         self.random = True
         if schema is None:
             # A higher-order operator: it runs a Python function, and takes what that takes.
@@ -98,6 +100,7 @@ class OperatorFacts:
             return
         self.name = operator.name()
         base = schema.name.partition("::")[2]
+        self.ignored = schema.name.startswith("profiler::")
         self.arguments = tuple(argument.name for argument in schema.arguments)
         written = [
             a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write

@@ -69,7 +69,7 @@ def run(request: PrepareRequest) -> PrepareResult:
             other = resolve(counterpart.workload.cwd)
             _check_discovery(counterpart.discovery, other, "counterpart.discovery")
             peer = Peer(other, _observations(counterpart.discovery, paths, "tables-counterpart"))
-        selection = select_sites(paths.checkout, spans, peer)
+        selection = select_sites(paths.checkout, spans, peer, request.depth)
     configuration = configuration_text(selection.files, selection.sites, selection.excluded)
     plan = build_plan(selection.files, selection.sites, selection.excluded, configuration)
     return _write(paths, configuration.encode(), plan)

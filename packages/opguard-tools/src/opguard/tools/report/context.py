@@ -34,7 +34,7 @@ def _entries(comparison: Comparison, found: Iterable[Circumstance]) -> list[dict
             "before_first": item.before_first,
             "step": item.step,
             "locations": {
-                side.value: locate(call, comparison.sites(side))
+                side.value: locate(call, comparison.capture(side))
                 for side, call in zip(Side, item.calls, strict=True)
             },
             "also_between_equal_runs": item.also_between_equal_runs,
@@ -100,7 +100,7 @@ def repeatability(comparison: Comparison) -> dict[str, Any] | None:
         "differing_runs": found.differing_runs,
         "callsites": [
             {
-                **(locate(entry.call, comparison.sites(Side.BASELINE)) or {}),
+                **(locate(entry.call, comparison.baseline) or {}),
                 "runs": entry.runs,
                 "ranks": list(entry.ranks),
                 "first_step": entry.call.step,

@@ -30,6 +30,7 @@ Kind = Literal[
     "iterate",
 ]
 Depth = Literal["call", "aten"]
+DepthChoice = Literal["auto", "call", "aten"]
 
 
 class _Closed(BaseModel):
