@@ -233,3 +233,32 @@ def test_repeat_that_is_no_capture_is_named_with_its_option(sides: Path) -> None
 
     with pytest.raises(UsageError, match="--repeats: "):
         parse_options(parse("--captures", "../one", "../two", "--repeats", "."))
+
+
+def test_limits_of_the_recording_become_variables_of_the_workload(sides: Path) -> None:
+    limits = ("--steps", "0-3,10", "--levels", "2", "--env", "A=1")
+    options = parse_options(parse("--baseline", "../a", "--candidate", "../b", *limits))
+
+    assert isinstance(options, CheckoutOptions)
+    expected = {"A": "1", "OPGUARD_SELECT_STEPS": "0-3,10", "OPGUARD_SELECT_LEVELS": "2"}
+    assert all(side.environment == expected for side in options.workload.sides.values())
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ("--steps", "3-1"),
+        ("--phases", "sideways"),
+        ("--callsites", "a:b:c:d"),
+        ("--levels", "0"),
+        ("--steps", "1", "--env", "OPGUARD_SELECT_STEPS=2"),
+    ],
+)
+def test_malformed_limit_is_a_usage_error(sides: Path, limits: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=limits[0]):
+        parse_options(parse("--baseline", "../a", "--candidate", "../b", *limits))
+
+
+def test_captures_cannot_be_limited_afterwards(sides: Path) -> None:
+    with pytest.raises(UsageError, match="--steps"):
+        parse_options(parse("--captures", "../a", "../b", "--steps", "1"))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import xorsig
 from opguard.core import _torch_import
 from opguard.core.interruption import comes_from_signal_handler
+from opguard.core.selection import Selection
 
 if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -59,6 +60,7 @@ class Discovery:
         self.capture = capture
         self.capture_id = capture_id
         self.regions = regions
+        self.selection = Selection()
         self.started_unix_ns = time.time_ns()
         self._root = os.path.realpath(checkout) + os.sep
         self._writer = xorsig.CaptureWriter(

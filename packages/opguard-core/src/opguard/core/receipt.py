@@ -19,6 +19,7 @@ import xorsig
 from opguard.core import determinism
 from opguard.core._version import __version__
 from opguard.core.environment import Rank
+from opguard.core.selection import Selection
 
 PROTOCOL_VERSION = 1
 _REPORTED_PACKAGES = ("numpy", "triton", "transformers", "lightning", "accelerate", "deepspeed")
@@ -31,6 +32,7 @@ class Recording(Protocol):
     capture_id: str
     regions: int
     started_unix_ns: int
+    selection: Selection
 
     def close(self) -> dict[str, int]:
         """End the recording and give its totals."""
@@ -89,6 +91,7 @@ def publish_receipt(
         },
         "determinism": {"requested": deterministic, "settings": determinism.settings()},
         "observer_effects": list(observer_effects),
+        "selection": recording.selection.document(),
         "counts": {k: v for k, v in totals.items() if k not in ("batches", "records")},
         "environment": environment_facts(),
         "started_unix_ns": recording.started_unix_ns,

@@ -111,6 +111,7 @@ def _set_up(request: dict[str, Any], ending: _Ending) -> None:
         effects = DISCOVERY_EFFECTS
         recording = discovery.Discovery(Path(request["checkout"]), capture, staging, **common)
     else:
+        from opguard.core.selection import Selection
         from opguard.core.session import Session
 
         _show_original_lines(request)
@@ -120,7 +121,12 @@ def _set_up(request: dict[str, Any], ending: _Ending) -> None:
 
             effects = OPERATOR_EFFECTS
         recording = Session(
-            capture, staging, deep=deep, checkout=Path(request["checkout"]), **common
+            capture,
+            staging,
+            deep=deep,
+            checkout=Path(request["checkout"]),
+            selection=Selection.of(**request.get("selection", {})),
+            **common,
         )
     recording.start()
     pid = os.getpid()

@@ -36,10 +36,12 @@ from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
 from opguard.core.recording.tensors import TensorReader
 from opguard.core.recursion import MAX_NESTED_CALLS
+from opguard.core.selection import Selection
 
 if TYPE_CHECKING:
     from xorsig import CaptureWriter
 
+EVERYTHING = Selection()
 _STOP_RECOMPUTATION = "_StopRecomputationError"
 _MAX_FAILURE_NOTES = 20
 
@@ -63,9 +65,12 @@ class CallRecorder:
         deep: Callsites whose operators are recorded as well.
         capture: Directory of the whole capture, which keeps the source of libraries.
         checkout: Folder of the workload's own source.
+        selection: Phases and levels to record; which steps, ``paused`` says.
+        on_step: Receives the number of completed steps after each.
 
     Attributes:
         enabled: Whether calls are recorded.
+        paused: Whether calls that begin are left out; those begun before are followed to their end.
         full: Whether so many calls are being recorded inside one another that no more may be.
         step: Completed steps of the run; every call carries the number at its beginning.
         calls: Calls recorded so far.
@@ -83,6 +88,8 @@ class CallRecorder:
         deep: Set[int] = frozenset(),
         capture: Path | None = None,
         checkout: Path | None = None,
+        selection: Selection = EVERYTHING,
+        on_step: Callable[[int], None] | None = None,
     ) -> None:
         names = Names(writer)
         self._records = Records(writer, names)
@@ -104,12 +111,16 @@ class CallRecorder:
             thread,
         )
         self._deep = deep
+        self._selection = selection
+        self._levels = min(selection.levels or MAX_NESTED_CALLS, MAX_NESTED_CALLS)
+        self._on_step = on_step
         self._thread = thread
         self._lock = threading.RLock()
         self._stack: list[Frame] = []
         self._busy = False
         self._optimizer_depth = 0
         self.enabled = True
+        self.paused = False
         self.full = False
         self.step = 0
         self.calls = 0
@@ -132,6 +143,8 @@ class CallRecorder:
         """Count a completed step of the run."""
         self.step += 1
         self._records.mark(Mark.STEP, self.step)
+        if self._on_step is not None:
+            self._on_step(self.step)
 
     def note(self, kind: Mark, name: str, text: str) -> None:
         """Write a mark."""
@@ -144,6 +157,10 @@ class CallRecorder:
         self, index: int, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Frame | None:
         """Record a call's inputs; ``None`` when it is not to be recorded."""
+        if self.paused or self.full:
+            return None
+        if self._selection.phases and not self._takes(self._phase(_is_step(callee))):
+            return None
         frame = Frame(callee, self._optimizer_depth)
         if index in self._deep:
             frame.deep, frame.caller = True, calling_frame()
@@ -227,15 +244,13 @@ class CallRecorder:
         frame.site = index
         frame.flags = _flags(callee, frame.name)
         frame.optimizers = slots.optimizers
-        is_step = False
-        if isinstance(owner, torch.optim.Optimizer):
-            is_step = frame.name == "step"
-            if not is_step and frame.name not in KEEPS_OPTIMIZER_STATE:
-                frame.optimizers.append(owner)
-        self._records.begin(frame, parent, index, self.step, self._phase(is_step))
+        keeps_state = frame.name == "step" or frame.name in KEEPS_OPTIMIZER_STATE
+        if isinstance(owner, torch.optim.Optimizer) and not keeps_state:
+            frame.optimizers.append(owner)
+        self._records.begin(frame, parent, index, self.step, self._phase(_is_step(callee)))
         self.calls += 1
         self._stack.append(frame)
-        self.full = len(self._stack) >= MAX_NESTED_CALLS
+        self.full = len(self._stack) >= self._levels
         self._record_inputs(frame, slots, parent)
         if reads_gradients(frame.name, args, frame.optimizers):
             for name, reading in self._known.gradients():
@@ -251,6 +266,9 @@ class CallRecorder:
             return Phase.OPTIMIZER
         in_backward = torch._C._current_graph_task_id() != -1
         return Phase.BACKWARD if in_backward else Phase.FORWARD
+
+    def _takes(self, phase: Phase) -> bool:
+        return not self.paused and self._selection.takes_phase(phase)
 
     def _record_inputs(self, frame: Frame, slots: Slots, parent: Frame | None) -> None:
         overwritten = overwritten_prefixes(frame.callee, frame.name)
@@ -286,13 +304,14 @@ class CallRecorder:
         slots = Slots()
         if error is None:
             flatten(result, "out", "out", slots)
+        watched = self._selection.takes_phase(Phase.BACKWARD)
         for slot, tensor in slots.tensors:
             if frame.flags & Flag.UNINITIALISED:
                 parts = [(slot, self._reader.describe(tensor, "uninitialised memory"))]
             else:
                 parts = self._reader.read(slot, tensor)
             records.tensors(call, Role.OUTPUT, parts)
-            if isinstance(tensor, torch.Tensor) and not _in_functorch(tensor):
+            if watched and isinstance(tensor, torch.Tensor) and not _in_functorch(tensor):
                 self._gradients.watch(call, slot, tensor)
         if not runs_workload_code(frame.callee):
             records.values(call, Role.OUTPUT, slots.values)
@@ -339,7 +358,7 @@ class CallRecorder:
     def current(self) -> Frame | None:
         """The innermost open call, where operators are to be recorded in it."""
         call = self._stack[-1] if self._stack and self.enabled else None
-        return call if call is not None and call.deep else None
+        return call if call is not None and call.deep and self._takes(self._phase(False)) else None
 
     def open_child(self, child: Frame, parent: Frame) -> None:
         """A call inside ``parent`` begins that no callsite stands for."""
@@ -363,7 +382,7 @@ class CallRecorder:
     def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
         if threading.get_ident() != self._thread:
             return
-        call = self._stack[-1] if self._stack else None
+        call = self._stack[-1] if self._stack and self._takes(Phase.OPTIMIZER) else None
         if call is not None and optimizer not in call.optimizers and call.name != "step":
             running = sys._getframe(1)
             self.guarded("optimizer step", lambda: self._open_step(call, optimizer, running))
@@ -395,7 +414,7 @@ class CallRecorder:
             self.completed_step()
 
     def _around_step(self, optimizer: torch.optim.Optimizer, role: Role) -> None:
-        if self._stack:
+        if self._stack and self._takes(Phase.OPTIMIZER):
             frame = self._stack[-1]
             self.guarded("optimizer step", lambda: self._states.around_step(frame, optimizer, role))
 
@@ -410,6 +429,11 @@ class CallRecorder:
             parts = self._reader.read("", gradient)
             for call, slot in places:
                 self._records.under(call, Role.GRADIENT, slot, parts)
+
+
+def _is_step(callee: Any) -> bool:
+    owner = getattr(callee, "__self__", None)
+    return isinstance(owner, torch.optim.Optimizer) and callee_name(callee) == "step"
 
 
 def _flags(callee: Any, name: str) -> int:

@@ -153,6 +153,26 @@ class DiffCommand:
             metavar="SECONDS",
             help="time limit of each run (1800)",
         )
+        chosen = parser.add_argument_group(
+            "what is recorded",
+            "A smaller recording costs less and shows less: the report says what it was limited "
+            "to.",
+        )
+        chosen.add_argument(
+            "--steps", metavar="N,N-M,…", help="steps to record, such as 0-3,10,20- (all)"
+        )
+        chosen.add_argument(
+            "--phases", metavar="P,…", help="phases out of forward, backward, optimizer (all)"
+        )
+        chosen.add_argument(
+            "--callsites",
+            metavar="PATTERN,…",
+            help="FILE[:FUNCTION[:CALLEE]] with * and ?, such as 'model.py:Attention.*'; one that "
+            "begins with ! takes out (all)",
+        )
+        chosen.add_argument(
+            "--levels", metavar="N", help="how deep recorded calls may be nested, outermost 1 (128)"
+        )
         results = parser.add_argument_group("results")
         results.add_argument(
             "--output",

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from opguard.tools.commands.workflow import SideOptions, WorkloadOptions, default_launcher
 from opguard.tools.launch.paths import check_paths, is_within, resolve
-from opguard.tools.protocol.errors import OpGuardError
+from opguard.tools.launch.selection import VARIABLES, check_part
+from opguard.tools.protocol.errors import InvalidSettingError, OpGuardError
 
 _OF_A_SIDE = ("python", "launcher", "env")
 _OF_RUNS = (
@@ -77,7 +78,7 @@ def parse_options(arguments: argparse.Namespace) -> CheckoutOptions | CaptureOpt
 
 
 def _capture_options(arguments: argparse.Namespace) -> CaptureOptions:
-    for option in _OF_RUNS:
+    for option in (*_OF_RUNS, *VARIABLES):
         if getattr(arguments, option) not in (None, []):
             name = option.replace("_", "-")
             raise UsageError(f"--{name} runs a workload, --captures does not: leave one out")
@@ -138,7 +139,7 @@ def _checkout_options(arguments: argparse.Namespace) -> CheckoutOptions:
 
 def _workload(arguments: argparse.Namespace, script: str) -> WorkloadOptions:
     ranks: int | None = arguments.nproc
-    common = _environment("--env", arguments.env)
+    common = _environment("--env", arguments.env) | _selection(arguments)
     return WorkloadOptions(
         script=script,
         sides={side: _side(arguments, side, common) for side in ("baseline", "candidate")},
@@ -201,6 +202,23 @@ def _environment(option: str, assignments: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{option}: {assignment!r} is not NAME=VALUE")
         environment[name] = value
     return environment
+
+
+def _selection(arguments: argparse.Namespace) -> dict[str, str]:
+    """The options that limit the recording, as the workload's variables."""
+    variables: dict[str, str] = {}
+    for part, variable in VARIABLES.items():
+        text = getattr(arguments, part)
+        if text is None:
+            continue
+        if any(assignment.startswith(f"{variable}=") for assignment in arguments.env):
+            raise UsageError(f"--{part} and --env {variable}=… say the same thing: leave one out")
+        try:
+            check_part(part, text, f"--{part}")
+        except InvalidSettingError as error:
+            raise UsageError(error.message) from error
+        variables[variable] = text
+    return variables
 
 
 def _output(given: Path | None, apart_from: list[Path]) -> Path:

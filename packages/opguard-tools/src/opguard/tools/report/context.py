@@ -10,6 +10,7 @@ from opguard.tools.compare.origin import Origin
 from opguard.tools.compare.records import Role, Side
 from opguard.tools.compare.results import Comparison
 from opguard.tools.report.locations import locate
+from opguard.tools.report.selection import selection_warnings
 
 MAX_NOTES: Final = 5
 """Notes about failed records listed per capture."""
@@ -66,8 +67,8 @@ def circumstance_of(
 
 
 def warnings(comparison: Comparison) -> list[dict[str, Any]]:
-    """Captures in which the recorder could not make all records, with what it noted."""
-    found: list[dict[str, Any]] = []
+    """What limits the comparison: recordings that were limited, and records that failed."""
+    found = selection_warnings(comparison)
     for rank in comparison.ranks:
         for side in Side:
             notes = rank.recorder_failures.get(side, ())

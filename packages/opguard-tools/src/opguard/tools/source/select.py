@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -82,6 +82,7 @@ def select_sites(
     spans: Sequence[ObservedSpan],
     peer: Peer | None = None,
     depth: DepthChoice = "auto",
+    takes: Callable[[str, str, str], bool] | None = None,
 ) -> Selection:
     """Choose the callsites of a checkout.
 
@@ -95,6 +96,7 @@ def select_sites(
             calls in statements that only one has, are recorded too.
         depth: ``call`` or ``aten`` for every callsite; ``auto`` takes ``aten`` where the operators
             of a call run in lines of a library.
+        takes: Whether the user wants a callsite, by file, function and callee; all by default.
 
     Raises:
         NothingToInstrumentError: No observed operation can be recorded.
@@ -115,6 +117,14 @@ def select_sites(
         file = own.files[path]
         seen = chosen.get(path, {})
         proposed = _sites(file, seen, added.get(path, {}), len(sites) + 1, depth)
+        if takes is not None:
+            wanted = [site for site in proposed if takes(path, site.qualname, site.callee)]
+            if len(wanted) < len(proposed):
+                reason = f"{len(proposed) - len(wanted)} callsites are outside the selection"
+                excluded.add(Excluded(path=path, reason=reason))
+            if not wanted:
+                continue
+            proposed = wanted
         kept, dropped = wrappable(file.parsed, proposed)
         for site in proposed:
             if site.id in dropped:
