@@ -148,6 +148,7 @@ def verify_capture(
     rank: int,
     expected_batches: int | None = None,
     expected_records: int | None = None,
+    threads: int | None = None,
 ) -> dict[str, int]: ...
 def materialize(
     directory: str | PathLike[str],
@@ -158,6 +159,7 @@ def materialize(
     partial: bool = False,
     expected_batches: int | None = None,
     expected_records: int | None = None,
+    threads: int | None = None,
 ) -> dict[str, Any]: ...
 def write_perfetto(
     path: str | PathLike[str],
