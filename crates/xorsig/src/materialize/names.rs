@@ -1,18 +1,15 @@
-//! The names and layouts of a capture, by id.
+//! The names of a capture, by id.
 
 use std::sync::Arc;
 
 use arrow_array::types::UInt32Type;
 use arrow_array::{ArrayRef, DictionaryArray, StringArray, UInt32Array};
 
-use crate::capture::records::LayoutRow;
-
-/// Names and layouts defined so far. The reader has checked that every id is defined.
+/// Names defined so far. The reader has checked that every id is defined.
 pub struct Names {
     texts: Vec<String>,
     /// The same texts as an array, which dictionaries share.
     array: ArrayRef,
-    layouts: Vec<LayoutRow>,
 }
 
 impl Default for Names {
@@ -22,15 +19,13 @@ impl Default for Names {
         Self {
             array: Arc::new(StringArray::from_iter_values(&texts)),
             texts,
-            layouts: Vec::new(),
         }
     }
 }
 
 impl Names {
     /// Adds what a batch defines.
-    pub fn define(&mut self, texts: Vec<String>, layouts: Vec<LayoutRow>) {
-        self.layouts.extend(layouts);
+    pub fn define(&mut self, texts: Vec<String>) {
         if !texts.is_empty() {
             self.texts.extend(texts);
             self.array = Arc::new(StringArray::from_iter_values(&self.texts));
@@ -59,10 +54,5 @@ impl Names {
             keys,
             Arc::clone(&self.array),
         ))
-    }
-
-    /// A layout.
-    pub fn layout(&self, id: u32) -> &LayoutRow {
-        &self.layouts[id as usize]
     }
 }

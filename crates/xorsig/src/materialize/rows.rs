@@ -5,21 +5,39 @@ use std::sync::Arc;
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt32Type};
 use arrow_array::{
     ArrayRef, Int64Array, ListArray, PrimitiveArray, RecordBatch, StringArray, UInt8Array,
-    UInt64Array,
+    UInt32Array, UInt64Array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::ArrowError;
 
 use super::names::Names;
 use super::schema::{Table, element};
-use crate::capture::records::{Records, Tensors};
+use crate::capture::records::{LayoutRow, Records, Tensors};
+
+/// The rows of a batch's new layouts; the first has the id `first`.
+pub fn layouts(
+    names: &Names,
+    first: u32,
+    layouts: &[LayoutRow],
+) -> Result<RecordBatch, ArrowError> {
+    let rows = || layouts.iter();
+    RecordBatch::try_new(
+        Table::Layouts.schema(),
+        vec![
+            Arc::new(UInt32Array::from_iter_values((first..).take(layouts.len()))),
+            names.column(rows().map(|r| r.dtype)),
+            lists::<Int64Type>(rows().map(|r| Some(r.shape.as_slice())))?,
+            lists::<Int64Type>(rows().map(|r| r.strides.as_deref()))?,
+            names.column(rows().map(|r| r.device)),
+            names.column(rows().map(|r| r.kind)),
+            u64s(rows().map(|r| r.logical_nbytes)),
+        ],
+    )
+}
 
 /// The rows of a batch's tensors.
 pub fn tensors(names: &Names, rows: &Tensors, regions: usize) -> Result<RecordBatch, ArrowError> {
-    let layouts = || rows.layouts.iter().map(|id| names.layout(*id));
     let notes = rows.notes.iter().map(|id| Some(*id));
-    let shapes = layouts().map(|layout| Some(layout.shape.as_slice()));
-    let strides = layouts().map(|layout| layout.strides.as_deref());
     RecordBatch::try_new(
         Table::Tensors.schema(),
         vec![
@@ -27,12 +45,7 @@ pub fn tensors(names: &Names, rows: &Tensors, regions: usize) -> Result<RecordBa
             u64s(rows.ticks.iter().copied()),
             Arc::new(UInt8Array::from_iter_values(rows.roles.iter().copied())),
             names.column(rows.slots.iter().copied()),
-            names.column(layouts().map(|layout| layout.dtype)),
-            lists::<Int64Type>(shapes)?,
-            lists::<Int64Type>(strides)?,
-            names.column(layouts().map(|layout| layout.device)),
-            names.column(layouts().map(|layout| layout.kind)),
-            u64s(layouts().map(|layout| layout.logical_nbytes)),
+            Arc::new(UInt32Array::from_iter_values(rows.layouts.iter().copied())),
             signatures(rows, regions, 0)?,
             signatures(rows, regions, 1)?,
             names.optional_column(notes),

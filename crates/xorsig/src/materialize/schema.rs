@@ -9,6 +9,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 pub enum Table {
     /// One row per call.
     Calls,
+    /// One row per layout of a tensor.
+    Layouts,
     /// One row per tensor at the boundary of a call.
     Tensors,
     /// One row per value that is not a tensor.
@@ -21,8 +23,9 @@ pub enum Table {
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Calls,
+        Self::Layouts,
         Self::Tensors,
         Self::Values,
         Self::Marks,
@@ -33,6 +36,7 @@ impl Table {
     pub fn file_name(self) -> &'static str {
         match self {
             Self::Calls => "calls.parquet",
+            Self::Layouts => "layouts.parquet",
             Self::Tensors => "tensors.parquet",
             Self::Values => "values.parquet",
             Self::Marks => "marks.parquet",
@@ -62,17 +66,21 @@ impl Table {
                 maybe("status", UInt8),
                 maybe("error", name()),
             ],
-            Self::Tensors => vec![
-                some("call", UInt64),
-                some("tick", UInt64),
-                some("role", UInt8),
-                some("slot", name()),
+            Self::Layouts => vec![
+                some("layout", UInt32),
                 some("dtype", name()),
                 some("shape", list(Int64)),
                 maybe("strides", list(Int64)),
                 some("device", name()),
                 some("kind", name()),
                 some("logical_nbytes", UInt64),
+            ],
+            Self::Tensors => vec![
+                some("call", UInt64),
+                some("tick", UInt64),
+                some("role", UInt8),
+                some("slot", name()),
+                some("layout", UInt32),
                 maybe("xor_sig", list(UInt32)),
                 maybe("mix_sig", list(UInt32)),
                 maybe("note", name()),

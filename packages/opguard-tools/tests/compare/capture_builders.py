@@ -26,6 +26,7 @@ import polars as pl
 from opguard.tools.compare import Callsite, CaptureView, RankTables
 from opguard.tools.compare.capture import (
     CALLS_SCHEMA,
+    LAYOUTS_SCHEMA,
     MARKS_SCHEMA,
     TENSORS_SCHEMA,
     VALUES_SCHEMA,
@@ -186,7 +187,7 @@ class Recording:
             pl.DataFrame(
                 list(self._calls.values()), schema=CALLS_SCHEMA | {"tick_begin": pl.UInt64}
             ),
-            pl.DataFrame(self._tensors, schema=TENSORS_SCHEMA),
+            pl.DataFrame(self._tensors, schema=TENSORS_SCHEMA | LAYOUTS_SCHEMA),
             pl.DataFrame(self._values, schema=VALUES_SCHEMA),
             marks := pl.DataFrame(
                 [self._note(text) for text in self.failures] + self._place_marks(),

@@ -44,17 +44,23 @@ TENSORS_SCHEMA: Final = {
     "tick": pl.UInt64,
     "role": pl.UInt8,
     "slot": pl.String,
+    "layout": pl.UInt32,
+    "xor_sig": pl.List(pl.UInt32),
+    "mix_sig": pl.List(pl.UInt32),
+    "note": pl.String,
+}
+"""Columns of ``tensors.parquet``."""
+
+LAYOUTS_SCHEMA: Final = {
+    "layout": pl.UInt32,
     "dtype": pl.String,
     "shape": pl.List(pl.Int64),
     "strides": pl.List(pl.Int64),
     "device": pl.String,
     "kind": pl.String,
     "logical_nbytes": pl.UInt64,
-    "xor_sig": pl.List(pl.UInt32),
-    "mix_sig": pl.List(pl.UInt32),
-    "note": pl.String,
 }
-"""Columns of ``tensors.parquet``."""
+"""Columns of ``layouts.parquet``."""
 
 VALUES_SCHEMA: Final = {
     "call": pl.UInt64,
@@ -125,6 +131,7 @@ class RankTables:
 
     Attributes:
         calls: ``calls.parquet``, and the tick of each begin as ``tick_begin``.
+        tensors: ``tensors.parquet`` joined with ``layouts.parquet``.
         incomplete: Why the capture of this rank ends early, or None when it is whole.
         places: Where libraries ran operators, by number.
     """
@@ -138,7 +145,7 @@ class RankTables:
 
     @classmethod
     def read(cls, directory: Path, incomplete: str | None = None) -> RankTables:
-        """Read ``calls``, ``tensors``, ``values`` and ``marks`` of one rank.
+        """Read the tables of one rank.
 
         Raises:
             CaptureReadError: A table is missing or lacks a column.
@@ -149,7 +156,12 @@ class RankTables:
             _read_table(directory / "calls.parquet", CALLS_SCHEMA).with_columns(
                 tick_begin=pl.col("call")
             ),
-            _read_table(directory / "tensors.parquet", TENSORS_SCHEMA),
+            _read_table(directory / "tensors.parquet", TENSORS_SCHEMA).join(
+                _read_table(directory / "layouts.parquet", LAYOUTS_SCHEMA),
+                on="layout",
+                how="left",
+                maintain_order="left",
+            ),
             _read_table(directory / "values.parquet", VALUES_SCHEMA),
             marks,
             incomplete,
