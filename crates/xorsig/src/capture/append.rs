@@ -86,7 +86,7 @@ impl Open {
     }
 
     /// Number of records since the last cut.
-    pub fn len(&self) -> usize {
+    pub fn record_count(&self) -> usize {
         self.records.len()
     }
 

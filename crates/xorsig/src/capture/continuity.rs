@@ -91,9 +91,7 @@ impl Continuity {
             open_here[index] = true;
         }
         let mut ends = |end: &EndRow| match place(end.call) {
-            Some(index) => open_here
-                .get_mut(index)
-                .is_some_and(|open| std::mem::take(open)),
+            Some(index) => open_here.get_mut(index).is_some_and(std::mem::take),
             None => self.open_calls.remove(&end.call),
         };
         if let Some(end) = records.ends.iter().find(|end| !ends(end)) {

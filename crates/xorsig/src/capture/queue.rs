@@ -160,7 +160,7 @@ impl Queue {
     /// Cuts the batch if it is full or old; `false` if it is full and the queue too.
     fn make_room(self: &Arc<Self>, state: &mut State) -> bool {
         let open = &state.open;
-        let full = open.len() >= self.max_batch_records
+        let full = open.record_count() >= self.max_batch_records
             || open.text_bytes() >= MAX_TEXT_BYTES
             || open.signature_bytes() >= MAX_SIGNATURE_BYTES;
         if state.waiting.len() < self.queue_batches {
@@ -174,7 +174,7 @@ impl Queue {
 
     /// Moves the open batch to the queue, if it holds anything worth a file.
     fn cut(self: &Arc<Self>, state: &mut State) {
-        if state.open.len() == 0 && state.open.text_bytes() < MAX_TEXT_BYTES {
+        if state.open.record_count() == 0 && state.open.text_bytes() < MAX_TEXT_BYTES {
             return;
         }
         let (first_tick, records) = state.open.cut();
