@@ -101,7 +101,10 @@ class Discovery:
         self._torch_folder = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
         self._graph_task: Callable[[], int] = torch._C._current_graph_task_id
         self._active = True
+        from opguard.core.modes import check_traces_without
+
         self._mode = _observer_mode(self._observe)
+        check_traces_without(self._mode)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _abandon(self) -> None:
@@ -255,7 +258,7 @@ class Discovery:
 def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDispatchMode:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from opguard.core.tracing import is_tracing, run_untraced
+    from opguard.core.modes import run_operator
 
     class ObserverMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Reports every operator and runs it unchanged."""
@@ -275,9 +278,7 @@ def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDisp
             kwargs: dict[str, Any] | None = None,
         ) -> Any:
             observe(func, args)
-            if is_tracing():
-                return run_untraced(func, args, kwargs or {})
-            return func(*args, **(kwargs or {}))
+            return run_operator(func, args, kwargs or {})
 
     return ObserverMode()  # type: ignore[no-untyped-call]
 

@@ -15,6 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from opguard.core.modes import (
+    check_traces_without,
+    is_tracing,
+    push_mode,
+    remove_mode,
+    run_operator,
+)
 from opguard.core.recording.flatten import Slots, flatten
 from opguard.core.recording.frames import Flag, Frame, Role
 from opguard.core.recording.memory import UnwrittenMemory
@@ -23,7 +30,6 @@ from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
 from opguard.core.recording.schemas import KnownOperators, OperatorFacts
 from opguard.core.recording.tensors import TensorReader
-from opguard.core.tracing import is_tracing, run_untraced
 
 if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -97,13 +103,12 @@ class OperatorCapture:
             return
         if self._mode is None:
             self._mode = _recording_mode(self)
+            check_traces_without(self._mode)
         if needed:
-            if not any(mode is self._mode for mode in _modes()):
-                # As entering does, less the flags by which torch tells its users of a mode.
-                torch._C._push_on_torch_dispatch_stack(self._mode)
+            push_mode(self._mode)
             self._sequence = torch._C._autograd._get_sequence_nr()
         else:
-            _remove(self._mode)
+            remove_mode(self._mode)
         self.active = needed
 
     def step_place(self, frame: FrameType, call: Frame | None) -> int:
@@ -260,13 +265,11 @@ def _recording_mode(capture: OperatorCapture) -> TorchDispatchMode:
             kwargs: dict[str, Any] | None = None,
         ) -> Any:
             kwargs = kwargs or {}
-            if is_tracing():
-                return run_untraced(func, args, kwargs)
-            frame = capture.begin(func, args, kwargs)
+            frame = None if is_tracing() else capture.begin(func, args, kwargs)
             if frame is None:
-                return func(*args, **kwargs)
+                return run_operator(func, args, kwargs)
             try:
-                result = func(*args, **kwargs)
+                result = run_operator(func, args, kwargs)
             except BaseException as error:
                 capture.fail(frame, error)
                 raise
@@ -274,23 +277,6 @@ def _recording_mode(capture: OperatorCapture) -> TorchDispatchMode:
             return result
 
     return RecordingMode()  # type: ignore[no-untyped-call]
-
-
-def _modes() -> list[Any]:
-    """The active dispatch modes, the one that sees an operator first at the end."""
-    count = torch._C._len_torch_dispatch_stack()
-    return [torch._C._get_dispatch_stack_at(index) for index in range(count)]
-
-
-def _remove(mode: TorchDispatchMode) -> None:
-    """Take a mode from wherever it is among the active ones."""
-    if not any(active is mode for active in _modes()):
-        return
-    above = []
-    while (top := torch._C._pop_torch_dispatch_stack(None)) is not mode:
-        above.append(top)
-    for active in reversed(above):
-        torch._C._push_on_torch_dispatch_stack(active)
 
 
 def _result_index(slot: str) -> int:
