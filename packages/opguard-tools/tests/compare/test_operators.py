@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 import pytest
 from capture_builders import OPTIMIZER, Recording, align_by_callee, view
 
 from opguard.tools.compare import Comparison, compare_captures
 from opguard.tools.report.document import document
+from opguard.tools.report.html import render_html
+from opguard.tools.report.perfetto import perfetto_frames
+from opguard.tools.report.text import render_text
 
 LIBRARY = """\
 def function(x):
@@ -180,3 +184,18 @@ def test_the_phase_keeps_forward_and_backward_at_one_line_apart() -> None:
     found = first(compare(*sides))
 
     assert (found["phase"], found["baseline"]["line"]) == ("optimizer", 2)
+
+
+def test_reports_show_the_lines_of_the_library() -> None:
+    comparison = compare(run(LIBRARY), run(MOVED, second="other"))
+    found = document(comparison)
+    found["reports"] = {"html": "page", "summary": "data", "perfetto": []}
+
+    page, text = render_html(comparison, found), render_text(found)
+    frames = perfetto_frames(comparison, comparison.ranks[0])
+
+    assert '<span class="no">6</span>    z = lib.second(y)' in page
+    assert "/env/pkg/layer.py:6  in function  [installed library]" in text
+    assert "lib::second" in text
+    named = frames.slices.filter(pl.col("name") == "lib::second").sort("track")
+    assert named["line"].to_list()[:2] == [3, 6]
