@@ -19,16 +19,25 @@ ROOT = Path(__file__).parent
 CRATE = ROOT / "crates" / "xorsig"
 TOOLS = ROOT / "packages" / "opguard-tools"
 CORE = ROOT / "packages" / "opguard-core"
+CUDA = ROOT / "cuda"
 PACKAGES = (CRATE, CORE, TOOLS)
 CARGO_MANIFEST = ("--manifest-path", str(CRATE / "Cargo.toml"))
 TEST_PACKAGES = (
     "pytest>=8.4",
     "pytest-xdist>=3.8",
     "hypothesis>=6.130",
-    "duckdb>=1.2",
     "numpy>=2.0",
     "attrs>=24.2",
     "perfetto>=0.16",
+)
+CUDA_TOOLS = (
+    # The toolkit pins all its parts; nvidia-cuda-nvcc alone would draw newer ones beside itself.
+    "cuda-toolkit[nvcc]==13.0.3.*",
+    "nvidia-cuda-cuobjdump==13.2.86",
+    "nvidia-cuda-nvdisasm==13.2.86",
+    "ziglang>=0.14",
+    "auditwheel>=6.4",
+    *("pytest>=8.4", "pytest-xdist>=3.8", "numpy>=2.0"),
 )
 # Most of the tests' time passes in subprocesses with one thread each. A module's tests stay on one
 # worker, since they share what its fixtures captured.
@@ -134,6 +143,32 @@ def rust(session: nox.Session) -> None:
         external=True,
     )
     session.notify("cargo_tests")
+
+
+@nox.session(default=False)
+def cuda(session: nox.Session) -> None:
+    """Build the CUDA library from PyPI's wheels and check it; needs no device.
+
+    The wheel is built with PyPI's nvcc, its machine code is checked for every target, and the
+    emulated kernels run under sanitizers and with defects put in. Arguments after `--` go to
+    pytest in place of the test folders.
+    """
+    # An environment of its own: torch's wheels pin another CUDA toolkit.
+    destination = wheel_folder(session)
+    shutil.rmtree(destination, ignore_errors=True)
+    session.install("build[uv]>=1.2")
+    for package in (CRATE, CORE, CUDA):
+        session.run(
+            *("python", "-m", "build", "--wheel", "--installer", "uv"),
+            *("--outdir", str(destination), str(package)),
+            silent=True,
+        )
+    session.install(*CUDA_TOOLS)
+    wheels = sorted(str(wheel) for wheel in destination.glob("*.whl"))
+    session.install("--force-reinstall", "--no-deps", *wheels)
+    arguments = session.posargs or ("cuda/tests/build", "cuda/tests/campaigns", *IN_PARALLEL[:2])
+    (wheel,) = destination.glob("opguard_cuda-*.whl")
+    session.run("pytest", *arguments, env={"OPGUARD_CUDA_WHEEL": str(wheel)})
 
 
 @nox.session

@@ -1,8 +1,10 @@
 // Runs the emulated kernels through the C ABI against a plain reference, as a program of its own,
 // since sanitizers want to be linked into one.
 //
-//   driver SIZES CASES      SIZES: "small" (exhaustive), "tiles" (around tile and region
-//                           boundaries) or "threads" (few threads, for the thread sanitizer)
+//   driver small SIZES      every size below SIZES at every start
+//   driver tiles CASES      sizes around the boundaries of tiles, blocks and regions
+//   driver threads CASES    few threads, for the thread sanitizer
+//   driver large            regions around word 2^32 of a tensor of 17 GiB, in little memory
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,10 +14,14 @@
 #include <limits>
 #include <vector>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "include/opguard_cuda.h"
 
 extern "C" void opguard_emulation_watch(const void* begin, uint64_t nbytes);
 extern "C" void opguard_emulation_order(uint32_t order);
+extern "C" void opguard_emulation_only_region(int32_t region);
 
 namespace {
 
@@ -181,13 +187,61 @@ void check(uint64_t nbytes, uint32_t regions, unsigned offset, uint32_t schemes,
   ++cases_run;
 }
 
+// One file of random bytes mapped again and again stands for a large tensor, of which only some
+// regions are read: the one that crosses word 2^32, and the last.
+void check_large() {
+  const uint64_t piece = 32ull << 20, size = 17ull << 30;
+  const int file = memfd_create("opguard", 0);
+  std::vector<uint64_t> noise(piece / 8);
+  uint64_t state = 1;
+  for (uint64_t& item : noise) item = state = state * 6364136223846793005ull + 1442695040888963407ull;
+  if (file < 0 || write(file, noise.data(), piece) != ssize_t(piece)) std::exit(2);
+  void* reserved = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) std::exit(2);
+  unsigned char* memory = static_cast<unsigned char*>(reserved);
+  for (uint64_t at = 0; at < size; at += piece) {
+    mmap(memory + at, piece, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0);
+  }
+  const uint32_t regions = 64;
+  for (const unsigned offset : {0u, 3u}) {
+    const unsigned char* data = memory + offset;
+    opguard_cuda_plan plan;
+    opguard_cuda_make_plan(size - 16, regions, OPGUARD_CUDA_BOTH, 0, 1056, &plan);
+    std::vector<uint64_t> workspace(plan.workspace_bytes / 8);
+    const uint64_t words = plan.nbytes / 4;
+    for (const uint32_t region : {60u, 63u}) {
+      std::vector<uint32_t> out(2 * regions);
+      opguard_emulation_only_region(int32_t(region));
+      opguard_emulation_watch(data, plan.nbytes);
+      const int32_t result = opguard_cuda_launch(&plan, data, out.data(), nullptr, workspace.data(),
+                                                 8 * workspace.size(), 0, nullptr);
+      if (result != 0) fail(opguard_cuda_error_string(result), plan, offset);
+      const uint64_t longer = words % regions;
+      const uint64_t begin = region * (words / regions) + std::min<uint64_t>(region, longer);
+      uint32_t plain = 0, mixed_value = 0;
+      for (uint64_t index = begin; index < begin + words / regions + (region < longer); ++index) {
+        uint32_t word;
+        std::memcpy(&word, data + 4 * index, 4);
+        plain ^= word;
+        mixed_value ^= mixed(word, index);
+      }
+      if (out[region] != plain || out[regions + region] != mixed_value) {
+        fail("values of a large tensor", plan, offset);
+      }
+      ++cases_run;
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const char* sizes = argc > 1 ? argv[1] : "small";
   const uint64_t most = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000;
   const uint32_t kRegions[] = {1, 2, 3, 4, 5, 7, 8, 13, 31, 32, 33, 63, 64};
-  if (std::strcmp(sizes, "small") == 0) {
+  if (std::strcmp(sizes, "large") == 0) {
+    check_large();
+  } else if (std::strcmp(sizes, "small") == 0) {
     for (uint64_t nbytes = 0; nbytes < most; ++nbytes) {
       for (unsigned offset = 0; offset < 16; ++offset) {
         const uint32_t regions = kRegions[(nbytes + 5 * offset) % 13];

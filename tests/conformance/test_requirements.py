@@ -9,7 +9,7 @@ from pathlib import Path
 from opguard_e2e import REPOSITORY
 
 MANIFEST = Path(__file__).with_name("requirements.toml")
-TEST_FOLDERS = ("packages/*/tests", "crates/*/tests/python", "tests")
+TEST_FOLDERS = ("packages/*/tests", "crates/*/tests/python", "cuda/tests", "tests")
 
 
 def manifest() -> dict[str, dict[str, str]]:

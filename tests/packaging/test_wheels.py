@@ -84,7 +84,7 @@ def test_core_requires_torch_and_not_the_tools(wheels: dict[str, Path]) -> None:
 
 
 def test_namespace_folder_holds_no_file() -> None:
-    for package in REPOSITORY.glob("packages/*/src/opguard"):
+    for package in [*REPOSITORY.glob("packages/*/src/opguard"), REPOSITORY / "cuda/src/opguard"]:
         assert [path.name for path in package.iterdir() if path.is_file()] == []
     assert importlib.import_module("opguard").__file__ is None
 

@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(OPGUARD_THREADS)
 }
 
 #define OPGUARD_FINGERPRINT_KERNEL(name, scheme, shifted)                                     \
-  extern "C" __global__ void __launch_bounds__(OPGUARD_THREADS)                               \
+  extern "C" __global__ void OPGUARD_BOUNDS                                                   \
       name(opguard::Bytes tensor, opguard::Split split, opguard::u32* values) {               \
     opguard::fingerprint<shifted, opguard::scheme>(tensor, split, values);                    \
   }

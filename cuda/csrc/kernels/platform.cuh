@@ -9,6 +9,18 @@
 #define OPGUARD_UNROLL 4  // 16-byte loads that a thread has in flight
 #endif
 
+// Blocks that a processor shall hold. Asking for six leaves 40 registers to a thread; left to itself
+// the compiler takes 32, and then issues two of the four loads of a tile only after the first two
+// are used up.
+#ifndef OPGUARD_RESIDENT
+#define OPGUARD_RESIDENT 6
+#endif
+#if defined(__HIP_PLATFORM_AMD__)  // where the second bound means something else
+#define OPGUARD_BOUNDS __launch_bounds__(OPGUARD_THREADS)
+#else
+#define OPGUARD_BOUNDS __launch_bounds__(OPGUARD_THREADS, OPGUARD_RESIDENT)
+#endif
+
 #define OPGUARD_DEVICE static __device__ __forceinline__
 #define OPGUARD_DEVICE_MEMBER __device__ __forceinline__
 

@@ -80,9 +80,14 @@ OPGUARD_DEVICE void walk_words(const Bytes& tensor, u64 first, u64 last, u32 blo
     u32 next[OPGUARD_UNROLL];
 #pragma unroll
     for (u32 k = 0; k < OPGUARD_UNROLL; ++k) {
-      const uint4* at = vectors + (tile + k * OPGUARD_THREADS + thread);
-      own[k] = load16(at);
-      if (SHIFTED && last_lane) next[k] = load(reinterpret_cast<const u32*>(at + 1));
+      own[k] = load16(vectors + (tile + k * OPGUARD_THREADS + thread));
+    }
+    if (SHIFTED && last_lane) {
+#pragma unroll
+      for (u32 k = 0; k < OPGUARD_UNROLL; ++k) {
+        const uint4* after = vectors + (tile + k * OPGUARD_THREADS + thread + 1);
+        next[k] = load(reinterpret_cast<const u32*>(after));
+      }
     }
 #pragma unroll
     for (u32 k = 0; k < OPGUARD_UNROLL; ++k) {

@@ -1,7 +1,7 @@
 """Diagnostic fingerprints of torch tensors, on any device.
 
-CPU memory is read by ``xorsig``; other devices run the tensor operations of
-:mod:`opguard.core._fallback`, which give the same values.
+CPU memory is read by ``xorsig``, CUDA memory by the kernels of ``opguard-cuda``. Without them, and
+on other devices, the tensor operations of :mod:`opguard.core._fallback` give the same values.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import torch
 
 import xorsig
 from opguard.core import _fallback
+from opguard.core.cuda import operator
+from opguard.core.cuda.kernels import KERNELS
 
 MAX_REGIONS = 64
 DEFAULT_REGIONS = 4
@@ -79,11 +81,23 @@ def region_signatures(tensor: torch.Tensor, regions: int = DEFAULT_REGIONS) -> t
         fingerprint spec F2-F5, F14.
     """
     _check_regions(regions)
+    if torch.compiler.is_compiling():
+        result: torch.Tensor = torch.ops.opguard.region_signatures(tensor, regions)
+        return result
+    return _region_signatures(tensor, regions)
+
+
+def _region_signatures(tensor: torch.Tensor, regions: int) -> torch.Tensor:
     dense = _dense(tensor)
     if dense.is_cpu:
         signature = _native(dense, regions)[: 4 * regions]
         return torch.frombuffer(bytearray(signature), dtype=torch.int32)
+    if dense.is_cuda and KERNELS.usable(dense.get_device()):
+        return KERNELS.signature(dense, regions, mixed=False)
     return _fallback.region_xor(dense, regions)
+
+
+operator.register(_region_signatures)
 
 
 def signature_bytes(tensor: torch.Tensor, regions: int) -> bytes:
@@ -98,9 +112,30 @@ def signature_bytes(tensor: torch.Tensor, regions: int) -> bytes:
     """
     if tensor.is_cpu:
         return _native(tensor, regions)
+    return signature_on_device(tensor, regions).cpu().numpy().tobytes()
+
+
+def signature_on_device(
+    tensor: torch.Tensor, regions: int, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Both schemes of a plain tensor on a device, where the values stay; does not wait.
+
+    Args:
+        tensor: A strided tensor without conjugate or negative bit, not on the CPU.
+        regions: 1 to 64.
+        out: ``int32[2 * regions]`` on the same device, written if given.
+
+    Returns:
+        ``int32[2 * regions]``: the XOR of each region, then its mixed value, as bit patterns.
+
+    Source:
+        fingerprint spec F9, F10, F13.
+    """
     plain = tensor.detach()
+    if plain.is_cuda and KERNELS.usable(plain.get_device()):
+        return KERNELS.signature(plain, regions, out=out)
     both = torch.cat([_fallback.region_xor(plain, regions), _fallback.region_mix(plain, regions)])
-    return both.cpu().numpy().tobytes()
+    return both if out is None else out.copy_(both)
 
 
 def _native(tensor: torch.Tensor, regions: int) -> bytes:

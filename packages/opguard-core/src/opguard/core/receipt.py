@@ -10,7 +10,6 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -19,7 +18,6 @@ import xorsig
 from opguard.core import determinism
 from opguard.core._version import __version__
 from opguard.core.environment import Rank
-from opguard.core.selection import Selection
 
 PROTOCOL_VERSION = 1
 _REPORTED_PACKAGES = ("numpy", "triton", "transformers", "lightning", "accelerate", "deepspeed")
@@ -32,7 +30,6 @@ class Recording(Protocol):
     capture_id: str
     regions: int
     started_unix_ns: int
-    selection: Selection
 
     def close(self) -> dict[str, int]:
         """End the recording and give its totals."""
@@ -84,14 +81,13 @@ def publish_receipt(
         "exit_status": exit_status,
         "exit_kind": exit_kind if failure is None or exit_kind != "returned" else "exception",
         "exception": None if failure is None else describe_exception(failure),
-        "versions": versions(getattr(recording, "packages", ())),
+        "versions": versions(),
         "fingerprint": {
             "schemes": [xorsig.XOR_SCHEME, xorsig.MIX_SCHEME],
             "regions": recording.regions,
         },
         "determinism": {"requested": deterministic, "settings": determinism.settings()},
         "observer_effects": list(observer_effects),
-        "selection": recording.selection.document(),
         "counts": {k: v for k, v in totals.items() if k not in ("batches", "records")},
         "environment": environment_facts(),
         "started_unix_ns": recording.started_unix_ns,
@@ -120,12 +116,8 @@ def describe_exception(error: BaseException) -> dict[str, Any]:
     }
 
 
-def versions(seen: Iterable[str] = ()) -> dict[str, str]:
-    """Versions of the interpreter and of the packages that decide numerical results.
-
-    Args:
-        seen: Top-level names of further packages, which ran operators.
-    """
+def versions() -> dict[str, str]:
+    """Versions of the interpreter and of the packages that decide numerical results."""
     found = {
         "python": platform.python_version(),
         "opguard-core": __version__,
@@ -134,13 +126,12 @@ def versions(seen: Iterable[str] = ()) -> dict[str, str]:
     torch: ModuleType | None = sys.modules.get("torch")
     if torch is not None:
         found["torch"] = str(getattr(torch, "__version__", "unknown"))
-    for name in sorted({*_REPORTED_PACKAGES, *seen} - found.keys()):
+    for name in _REPORTED_PACKAGES:
         if name in sys.modules:
             try:
                 found[name] = importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:
-                if name in _REPORTED_PACKAGES:
-                    found[name] = "unknown"
+                found[name] = "unknown"
     return found
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 import xorsig
+from opguard.core.cuda.kernels import capturing
 from opguard.core.fingerprint import signature_bytes
 from opguard.core.interruption import comes_from_signal_handler
 from opguard.core.recording.kinds import category_of, components_of, inner_tensors, resolved
@@ -147,6 +148,8 @@ class TensorReader:
             known = self._new_strided(key, str(tensor.device))
         if known[2] and tensor.untyped_storage().nbytes() == 0:
             return Reading(known[0], None, self._names.id("storage is freed"))
+        if capturing(tensor):
+            return Reading(known[0], None, self._names.id("inside a CUDA graph capture"))
         return Reading(known[0], signature_bytes(tensor, self._regions), 0)
 
     def _new_strided(self, key: tuple[Any, ...], device: str) -> tuple[int, int, int]:

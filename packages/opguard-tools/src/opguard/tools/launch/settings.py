@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from opguard.tools.launch.selection import CaptureSelection, read_selection
 from opguard.tools.protocol.errors import InvalidSettingError
 
 REGIONS_VARIABLE = "OPGUARD_XOR_REGIONAL"
@@ -23,12 +22,10 @@ class CaptureSettings:
     Attributes:
         regions: Byte regions per tensor, 1 to 64.
         deterministic: The request asks for the determinism policy.
-        selection: What a trace records.
     """
 
     regions: int
     deterministic: bool
-    selection: CaptureSelection = field(default_factory=CaptureSelection)
 
 
 def capture_settings(
@@ -54,7 +51,6 @@ def capture_settings(
         deterministic=_parse_switch(
             DETERMINISTIC_VARIABLE, workload_env.get(DETERMINISTIC_VARIABLE)
         ),
-        selection=read_selection(effective),
     )
 
 
