@@ -26,6 +26,7 @@ TEST_PACKAGES = (
     "pytest>=8.4",
     "pytest-xdist>=3.8",
     "hypothesis>=6.130",
+    "duckdb>=1.2",
     "numpy>=2.0",
     "attrs>=24.2",
     "perfetto>=0.16",

@@ -7,8 +7,8 @@ use super::intern::Interner;
 use super::records::{CallRow, EndRow, LayoutRow, MarkRow, Records, SpanRow, TensorRow, ValueRow};
 use super::writer::WriteError;
 
-/// A longer name or text is refused: a column of texts has 2^31 bytes at most.
-const MAX_TEXT_BYTES: usize = 1 << 30;
+/// A longer name or text is refused: a payload has 2^31 bytes at most.
+const MAX_TEXT_BYTES: usize = 1 << 28;
 
 /// Begin of a call, as the recorder tells it.
 #[derive(Clone, Copy, Debug)]
@@ -86,13 +86,18 @@ impl Open {
     }
 
     /// Number of records since the last cut.
-    pub fn len(&self) -> usize {
+    pub fn record_count(&self) -> usize {
         self.records.len()
     }
 
     /// Bytes of the names and texts since the last cut.
     pub fn text_bytes(&self) -> usize {
         self.text_bytes
+    }
+
+    /// Bytes of the signatures since the last cut.
+    pub fn signature_bytes(&self) -> usize {
+        self.records.tensors.signatures.len()
     }
 
     /// How long the first record waits, judged by the last record that has a time: asking the
@@ -135,7 +140,7 @@ impl Appender<'_> {
     /// The id of a name, the same for the whole capture; for texts that a program has few of.
     ///
     /// # Errors
-    /// [`WriteError::Invalid`] after 2^32 names, and for a name of more than 2^30 bytes.
+    /// [`WriteError::Invalid`] after 2^32 names, and for a name of more than 2^28 bytes.
     pub fn name(&mut self, text: &str) -> Result<u32, WriteError> {
         check_text(text)?;
         let before = self.open.records.names.len();
@@ -271,8 +276,8 @@ impl Appender<'_> {
     pub fn mark(&mut self, kind: u8, step: i64, name: u32, text: &str) -> Result<u64, WriteError> {
         self.check_names([name])?;
         check(
-            kind <= 3,
-            "kind must be 0 (step), 1 (user), 2 (note) or 3 (data)",
+            kind <= 4,
+            "kind must be 0 (step), 1 (user), 2 (note), 3 (data) or 4 (place)",
         )?;
         let text = self.text(text)?;
         let (tick, time_ns) = self.open.next_tick_and_time();
@@ -335,7 +340,7 @@ fn check_role(role: u8) -> Result<(), WriteError> {
 
 fn check_text(text: &str) -> Result<(), WriteError> {
     let fits = text.len() <= MAX_TEXT_BYTES;
-    check(fits, "a text holds at most 2^30 bytes")
+    check(fits, "a text holds at most 2^28 bytes")
 }
 
 fn check(holds: bool, message: &'static str) -> Result<(), WriteError> {

@@ -1,21 +1,25 @@
 //! The bytes of a batch file to its header and records, every size and checksum checked.
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    ArrowPrimitiveType, Int32Type, Int64Type, UInt8Type, UInt32Type, UInt64Type,
-};
-use arrow_array::{Array, FixedSizeBinaryArray, RecordBatch};
-
+use super::columns::ColumnReader;
 use super::header::{ENTRY_BYTES, Entry, HEADER_BYTES, Header, crc64};
+use super::kinds::Kind;
 use super::records::{CallRow, EndRow, LayoutRow, MarkRow, Records, SpanRow, Tensors, ValueRow};
-use super::schema::Kind;
-use super::stream::read_section;
 
 /// Reads one batch file.
 ///
 /// # Errors
 /// The reason, when the bytes are not a batch of this format version.
 pub fn decode(file: &[u8]) -> Result<(Header, Records), String> {
+    let mut records = Records::default();
+    let header = decode_into(file, &mut records)?;
+    Ok((header, records))
+}
+
+/// As [`decode`], into the memory of a batch that is not needed any more.
+///
+/// # Errors
+/// As [`decode`]; `records` then holds no batch.
+pub fn decode_into(file: &[u8], records: &mut Records) -> Result<Header, String> {
     let header = Header::decode(file)?;
     let payload = &file[HEADER_BYTES..];
     if payload.len() as u64 != header.payload_bytes {
@@ -28,7 +32,11 @@ pub fn decode(file: &[u8]) -> Result<(Header, Records), String> {
     if crc64(payload) != header.payload_crc {
         return Err("the payload's checksum is wrong".into());
     }
-    let mut records = Records::default();
+    // The columns of tensors are overwritten; clearing them would write their memory twice.
+    let tensors = std::mem::take(&mut records.tensors);
+    records.clear();
+    records.tensors = tensors;
+    let mut tensors_seen = false;
     let mut end = (header.sections as usize).saturating_mul(ENTRY_BYTES);
     let table = payload
         .get(..end)
@@ -40,6 +48,7 @@ pub fn decode(file: &[u8]) -> Result<(Header, Records), String> {
             .filter(|kind| last.is_none_or(|last| last < *kind))
             .ok_or_else(|| format!("section {} is unknown or out of order", entry.kind))?;
         last = Some(kind);
+        tensors_seen |= kind == Kind::Tensors;
         if entry.offset != end as u64 {
             return Err(format!(
                 "the {kind:?} section does not follow the one before it"
@@ -50,16 +59,19 @@ pub fn decode(file: &[u8]) -> Result<(Header, Records), String> {
         let section = payload
             .get(begin..end)
             .ok_or("a section ends outside the payload")?;
-        let schema = kind.schema(header.regions);
-        read_section(section, &schema, entry.rows)
-            .and_then(|batch| fill(&mut records, kind, &header, &batch))
+        let mut columns = ColumnReader::new(section);
+        fill(records, kind, &header, entry.rows as usize, &mut columns)
+            .and_then(|()| columns.finish())
             .map_err(|reason| format!("the {kind:?} section is unreadable: {reason}"))?;
     }
     if end != payload.len() {
         return Err("bytes follow the last section".into());
     }
-    check_counts(&header, &records)?;
-    Ok((header, records))
+    if !tensors_seen {
+        records.tensors.clear();
+    }
+    check_counts(&header, records)?;
+    Ok(header)
 }
 
 /// The header's counts and tick range against the records.
@@ -84,215 +96,238 @@ fn check_counts(header: &Header, records: &Records) -> Result<(), String> {
             header.first_tick, header.last_tick
         ));
     }
-    // Every tick once: each section ascends, all lie in the range, and their number fills it.
+    // Every tick once: all lie in the range, none comes twice, and their number fills it.
     let mut seen = vec![false; records.ticked()];
-    let ticks = (records.calls.iter().map(|r| r.tick))
-        .chain(records.ends.iter().map(|r| r.tick))
-        .chain(records.tensors.ticks.iter().copied())
-        .chain(records.values.iter().map(|r| r.tick))
-        .chain(records.marks.iter().map(|r| r.tick));
-    for tick in ticks {
-        let index = tick
-            .checked_sub(header.first_tick)
-            .and_then(|i| usize::try_from(i).ok());
-        match index.and_then(|i| seen.get_mut(i)) {
+    let mut check = |tick: u64| {
+        let index = tick.wrapping_sub(header.first_tick) as usize;
+        match seen.get_mut(index) {
             Some(seen) if !*seen => *seen = true,
             _ => return Err(format!("tick {tick} is repeated or out of range")),
         }
-    }
-    Ok(())
+        Ok(())
+    };
+    records.calls.iter().try_for_each(|r| check(r.tick))?;
+    records.ends.iter().try_for_each(|r| check(r.tick))?;
+    records.tensors.ticks.iter().try_for_each(|t| check(*t))?;
+    records.values.iter().try_for_each(|r| check(r.tick))?;
+    records.marks.iter().try_for_each(|r| check(r.tick))
 }
 
-/// Adds the rows of a section, whose schema was checked, to `records`.
+/// Adds the rows of a section to `records`.
 fn fill(
     records: &mut Records,
     kind: Kind,
     header: &Header,
-    batch: &RecordBatch,
+    rows: usize,
+    from: &mut ColumnReader<'_>,
 ) -> Result<(), String> {
-    let u8s = |i| values::<UInt8Type>(batch, i);
-    let u32s = |i| values::<UInt32Type>(batch, i);
-    let i32s = |i| values::<Int32Type>(batch, i);
-    let u64s = |i| values::<UInt64Type>(batch, i);
-    let i64s = |i| values::<Int64Type>(batch, i);
-    let rows = 0..batch.num_rows();
-    let ticks = || absolute(header.first_tick, u32s(0).iter().map(|d| u64::from(*d)));
     match kind {
         Kind::Names => {
-            records.first_name = first_id(u32s(0))?;
-            records.names = texts(batch, 1);
+            records.first_name = from.column(1)?[0];
+            records.names = from.texts(rows)?;
         }
-        Kind::Texts => records.texts = texts(batch, 0),
         Kind::Layouts => {
-            records.first_layout = first_id(u32s(0))?;
-            let (shapes, strides) = (list(batch, 2), list(batch, 3));
-            records.layouts = rows
-                .map(|i| LayoutRow {
-                    dtype: u32s(1)[i],
-                    shape: shapes(i).unwrap_or_default(),
-                    strides: strides(i),
-                    device: u32s(4)[i],
-                    kind: u32s(5)[i],
-                    logical_nbytes: u64s(6)[i],
-                })
-                .collect();
+            records.first_layout = from.column(1)?[0];
+            layouts(rows, from, &mut records.layouts)?;
         }
+        Kind::Texts => records.texts = from.texts(rows)?,
         Kind::Calls => {
-            let (ticks, times) = (ticks()?, absolute(0, u64s(1).iter().copied())?);
-            records.calls = rows
-                .map(|i| CallRow {
-                    tick: ticks[i],
-                    time_ns: times[i],
-                    parent: u64s(2)[i],
-                    site: u32s(3)[i],
-                    step: i64s(4)[i],
-                    phase: u8s(5)[i],
-                    thread: u32s(6)[i],
-                    flags: u32s(7)[i],
-                    callee: u32s(8)[i],
-                })
-                .collect();
+            let (ticks, times) = (ticks(header, rows, from)?, times(rows, from)?);
+            let parents: Vec<u64> = from.column(rows)?;
+            let sites: Vec<u32> = from.column(rows)?;
+            let steps: Vec<i64> = from.column(rows)?;
+            let phases: Vec<u8> = from.column(rows)?;
+            let threads: Vec<u32> = from.column(rows)?;
+            let flags: Vec<u32> = from.column(rows)?;
+            let callees: Vec<u32> = from.column(rows)?;
+            records.calls.extend((0..rows).map(|i| CallRow {
+                tick: ticks[i],
+                time_ns: times[i],
+                parent: parents[i],
+                site: sites[i],
+                step: steps[i],
+                phase: phases[i],
+                thread: threads[i],
+                flags: flags[i],
+                callee: callees[i],
+            }));
         }
         Kind::Ends => {
-            let (ticks, times) = (ticks()?, absolute(0, u64s(1).iter().copied())?);
-            records.ends = rows
-                .map(|i| EndRow {
-                    tick: ticks[i],
-                    time_ns: times[i],
-                    call: ticks[i].wrapping_sub(u64s(2)[i]),
-                    status: u8s(3)[i],
-                    flags: u32s(4)[i],
-                    error: u32s(5)[i],
-                })
-                .collect();
+            let (ticks, times) = (ticks(header, rows, from)?, times(rows, from)?);
+            let distances: Vec<u64> = from.column(rows)?;
+            let statuses: Vec<u8> = from.column(rows)?;
+            let flags: Vec<u32> = from.column(rows)?;
+            let errors: Vec<u32> = from.column(rows)?;
+            records.ends.extend((0..rows).map(|i| EndRow {
+                tick: ticks[i],
+                time_ns: times[i],
+                call: ticks[i].wrapping_sub(distances[i]),
+                status: statuses[i],
+                flags: flags[i],
+                error: errors[i],
+            }));
         }
-        Kind::Tensors => {
-            records.tensors = Tensors {
-                ticks: ticks()?,
-                calls: calls(i64s(1)),
-                roles: u8s(2).to_vec(),
-                slots: u32s(3).to_vec(),
-                layouts: u32s(4).to_vec(),
-                notes: u32s(5).to_vec(),
-                present: present(batch.column(6)),
-                signatures: signatures(batch.column(6).as_fixed_size_binary()),
-            };
-        }
+        Kind::Tensors => tensors(header, rows, from, &mut records.tensors)?,
         Kind::Values => {
-            let (ticks, calls) = (ticks()?, calls(i64s(1)));
-            records.values = rows
-                .map(|i| ValueRow {
-                    tick: ticks[i],
-                    call: calls[i],
-                    role: u8s(2)[i],
-                    slot: u32s(3)[i],
-                    text: u32s(4)[i],
-                })
-                .collect();
+            let (ticks, calls) = (ticks(header, rows, from)?, calls(rows, from)?);
+            let roles: Vec<u8> = from.column(rows)?;
+            let slots: Vec<u32> = from.column(rows)?;
+            let texts: Vec<u32> = from.column(rows)?;
+            records.values.extend((0..rows).map(|i| ValueRow {
+                tick: ticks[i],
+                call: calls[i],
+                role: roles[i],
+                slot: slots[i],
+                text: texts[i],
+            }));
         }
         Kind::Marks => {
-            let (ticks, times) = (ticks()?, absolute(0, u64s(1).iter().copied())?);
-            records.marks = rows
-                .map(|i| MarkRow {
-                    tick: ticks[i],
-                    time_ns: times[i],
-                    kind: u8s(2)[i],
-                    step: i64s(3)[i],
-                    name: u32s(4)[i],
-                    text: u32s(5)[i],
-                })
-                .collect();
+            let (ticks, times) = (ticks(header, rows, from)?, times(rows, from)?);
+            let kinds: Vec<u8> = from.column(rows)?;
+            let steps: Vec<i64> = from.column(rows)?;
+            let names: Vec<u32> = from.column(rows)?;
+            let texts: Vec<u32> = from.column(rows)?;
+            records.marks.extend((0..rows).map(|i| MarkRow {
+                tick: ticks[i],
+                time_ns: times[i],
+                kind: kinds[i],
+                step: steps[i],
+                name: names[i],
+                text: texts[i],
+            }));
         }
         Kind::Spans => {
-            records.spans = rows
-                .map(|i| SpanRow {
-                    file: u32s(0)[i],
-                    qualname: u32s(1)[i],
-                    position: [i32s(2)[i], i32s(3)[i], i32s(4)[i], i32s(5)[i]],
-                    operator: u32s(6)[i],
-                    count: u64s(7)[i],
-                    flags: u32s(8)[i],
-                    example: u32s(9)[i],
-                })
-                .collect();
+            let files: Vec<u32> = from.column(rows)?;
+            let qualnames: Vec<u32> = from.column(rows)?;
+            let mut position = || from.column::<i32>(rows);
+            let positions = [position()?, position()?, position()?, position()?];
+            let operators: Vec<u32> = from.column(rows)?;
+            let counts: Vec<u64> = from.column(rows)?;
+            let flags: Vec<u32> = from.column(rows)?;
+            let examples: Vec<u32> = from.column(rows)?;
+            records.spans.extend((0..rows).map(|i| SpanRow {
+                file: files[i],
+                qualname: qualnames[i],
+                position: [0, 1, 2, 3].map(|part| positions[part][i]),
+                operator: operators[i],
+                count: counts[i],
+                flags: flags[i],
+                example: examples[i],
+            }));
         }
     }
     Ok(())
 }
 
-fn values<T: ArrowPrimitiveType>(batch: &RecordBatch, column: usize) -> &[T::Native] {
-    batch.column(column).as_primitive::<T>().values()
-}
-
-fn texts(batch: &RecordBatch, column: usize) -> Vec<String> {
-    let texts = batch.column(column).as_string::<i32>();
-    (0..texts.len())
-        .map(|row| texts.value(row).to_owned())
-        .collect()
-}
-
-/// Which rows have a value.
-fn present(column: &dyn Array) -> Vec<bool> {
-    match column.nulls() {
-        Some(nulls) => nulls.iter().collect(),
-        None => vec![true; column.len()],
+fn layouts(
+    rows: usize,
+    from: &mut ColumnReader<'_>,
+    out: &mut Vec<LayoutRow>,
+) -> Result<(), String> {
+    let dtypes: Vec<u32> = from.column(rows)?;
+    let shapes = from.lists(rows)?;
+    let strided = flags(from.column(rows)?)?;
+    let strides = from.lists(rows)?;
+    let devices: Vec<u32> = from.column(rows)?;
+    let kinds: Vec<u32> = from.column(rows)?;
+    let sizes: Vec<u64> = from.column(rows)?;
+    for (i, (shape, strides)) in shapes.into_iter().zip(strides).enumerate() {
+        out.push(LayoutRow {
+            dtype: dtypes[i],
+            shape,
+            strides: strided[i].then_some(strides),
+            device: devices[i],
+            kind: kinds[i],
+            logical_nbytes: sizes[i],
+        });
     }
+    Ok(())
 }
 
-/// The signatures of all rows, zero where there is none.
-fn signatures(column: &FixedSizeBinaryArray) -> Vec<u8> {
-    let width = column.value_length() as usize;
-    let mut bytes = column.value_data()[..width * column.len()].to_vec();
-    for row in (0..column.len()).filter(|row| column.is_null(*row)) {
-        bytes[width * row..][..width].fill(0);
-    }
-    bytes
+/// The largest part of a batch; its columns are decoded in place.
+fn tensors(
+    header: &Header,
+    rows: usize,
+    from: &mut ColumnReader<'_>,
+    out: &mut Tensors,
+) -> Result<(), String> {
+    out.ticks.clear();
+    out.calls.clear();
+    ticks_into(header, rows, from, &mut out.ticks)?;
+    calls_into(rows, from, &mut out.calls)?;
+    from.numbers(rows, &mut out.roles)?;
+    from.numbers(rows, &mut out.slots)?;
+    from.numbers(rows, &mut out.layouts)?;
+    from.numbers(rows, &mut out.notes)?;
+    out.present = flags(from.column(rows)?)?;
+    let width = 8 * header.regions as usize;
+    let bytes = rows.checked_mul(width).ok_or("a column's size overflows")?;
+    from.numbers(bytes, &mut out.signatures)
 }
 
-fn list(batch: &RecordBatch, column: usize) -> impl Fn(usize) -> Option<Vec<i64>> {
-    let lists = batch.column(column).as_list::<i32>();
-    move |i| {
-        lists
-            .is_valid(i)
-            .then(|| lists.value(i).as_primitive::<Int64Type>().values().to_vec())
-    }
+fn ticks(header: &Header, rows: usize, from: &mut ColumnReader<'_>) -> Result<Vec<u64>, String> {
+    let mut ticks = Vec::new();
+    ticks_into(header, rows, from, &mut ticks)?;
+    Ok(ticks)
 }
 
-/// The first id of a section whose ids follow one another.
-fn first_id(ids: &[u32]) -> Result<u32, String> {
-    let first = ids.first().copied().unwrap_or_default();
-    let expected = (u64::from(first)..).zip(ids);
-    if expected
-        .into_iter()
-        .all(|(want, id)| want == u64::from(*id))
-    {
-        Ok(first)
-    } else {
-        Err("ids do not follow one another".into())
-    }
+fn ticks_into(
+    header: &Header,
+    rows: usize,
+    from: &mut ColumnReader<'_>,
+    out: &mut Vec<u64>,
+) -> Result<(), String> {
+    let deltas: Vec<u32> = from.column(rows)?;
+    absolute(header.first_tick, deltas.into_iter().map(u64::from), out)
+}
+
+fn times(rows: usize, from: &mut ColumnReader<'_>) -> Result<Vec<u64>, String> {
+    let mut times = Vec::new();
+    absolute(0, from.column(rows)?.into_iter(), &mut times)?;
+    Ok(times)
 }
 
 /// Undoes differences of ascending values.
-fn absolute(first: u64, deltas: impl Iterator<Item = u64>) -> Result<Vec<u64>, String> {
+fn absolute(
+    first: u64,
+    deltas: impl Iterator<Item = u64>,
+    out: &mut Vec<u64>,
+) -> Result<(), String> {
     let mut value = first;
-    deltas
-        .map(|delta| {
-            value = value
-                .checked_add(delta)
-                .ok_or("a tick or a time overflows")?;
-            Ok(value)
-        })
-        .collect()
+    let mut overflowed = false;
+    out.extend(deltas.map(|delta| {
+        let (sum, overflow) = value.overflowing_add(delta);
+        overflowed |= overflow;
+        value = sum;
+        value
+    }));
+    if overflowed {
+        return Err("a tick or a time overflows".into());
+    }
+    Ok(())
+}
+
+fn calls(rows: usize, from: &mut ColumnReader<'_>) -> Result<Vec<u64>, String> {
+    let mut calls = Vec::new();
+    calls_into(rows, from, &mut calls)?;
+    Ok(calls)
 }
 
 /// Undoes signed differences of calls.
-fn calls(deltas: &[i64]) -> Vec<u64> {
+fn calls_into(rows: usize, from: &mut ColumnReader<'_>, out: &mut Vec<u64>) -> Result<(), String> {
     let mut call = 0u64;
-    deltas
-        .iter()
-        .map(|delta| {
-            call = call.wrapping_add_signed(*delta);
-            call
-        })
-        .collect()
+    let deltas: Vec<i64> = from.column(rows)?;
+    out.extend(deltas.into_iter().map(|delta| {
+        call = call.wrapping_add_signed(delta);
+        call
+    }));
+    Ok(())
+}
+
+/// Truth values, which are 0 or 1.
+fn flags(bytes: Vec<u8>) -> Result<Vec<bool>, String> {
+    if bytes.iter().any(|byte| *byte > 1) {
+        return Err("a truth value is neither 0 nor 1".into());
+    }
+    Ok(bytes.into_iter().map(|byte| byte == 1).collect())
 }

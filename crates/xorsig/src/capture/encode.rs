@@ -3,20 +3,10 @@
 //! Ticks, times and calls are written as differences to the row before: neighbours differ little,
 //! so the compressor sees runs of equal bytes.
 
-use std::sync::Arc;
-
-use arrow_array::builder::{FixedSizeBinaryBuilder, Int64Builder, ListBuilder};
-use arrow_array::{
-    ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, UInt8Array, UInt32Array,
-    UInt64Array,
-};
-use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
-use arrow_ipc::{CompressionType, MetadataVersion};
-use arrow_schema::{ArrowError, DataType, Field};
-
+use super::columns::ColumnWriter;
 use super::header::{ENTRY_BYTES, Entry, HEADER_BYTES, Header, crc64};
+use super::kinds::Kind;
 use super::records::{LayoutRow, Records, Tensors};
-use super::schema::Kind;
 
 /// What a batch is called, apart from its records.
 #[derive(Clone, Copy, Debug)]
@@ -32,47 +22,35 @@ pub struct Identity {
 }
 
 /// The file of batch `sequence`, whose ticks are `first_tick` and following.
-///
-/// # Errors
-/// Arrow refuses a column; a batch built by the writer never causes it.
-pub fn encode(
-    identity: &Identity,
-    sequence: u64,
-    first_tick: u64,
-    records: &Records,
-) -> Result<Vec<u8>, ArrowError> {
+pub fn encode(identity: &Identity, sequence: u64, first_tick: u64, records: &Records) -> Vec<u8> {
     let ticked = records.ticked() as u64;
     let (first_tick, last_tick) = if ticked == 0 {
         (0, 0)
     } else {
         (first_tick, first_tick + ticked - 1)
     };
-    let mut entries = Vec::new();
-    let mut sections = Vec::new();
-    let present = Kind::ALL
+    let present: Vec<Kind> = Kind::ALL
         .into_iter()
-        .filter(|kind| rows(*kind, records) > 0);
-    let present: Vec<Kind> = present.collect();
+        .filter(|kind| rows(*kind, records) > 0)
+        .collect();
     let table = present.len() * ENTRY_BYTES;
-    for kind in present {
-        let batch = RecordBatch::try_new(
-            kind.schema(identity.regions),
-            columns(kind, identity.regions, first_tick, records)?,
-        )?;
-        let begin = sections.len();
-        write_stream(&batch, &mut sections)?;
-        entries.push(Entry {
-            kind: kind as u16,
-            rows: batch.num_rows() as u32,
-            offset: (table + begin) as u64,
-            length: (sections.len() - begin) as u64,
-        });
+    let mut file = vec![0; HEADER_BYTES + table];
+    for (kind, entry_at) in present.iter().zip((HEADER_BYTES..).step_by(ENTRY_BYTES)) {
+        let begin = file.len();
+        section(
+            *kind,
+            first_tick,
+            records,
+            &mut ColumnWriter::new(&mut file),
+        );
+        let entry = Entry {
+            kind: *kind as u16,
+            rows: rows(*kind, records) as u32,
+            offset: (begin - HEADER_BYTES) as u64,
+            length: (file.len() - begin) as u64,
+        };
+        file[entry_at..entry_at + ENTRY_BYTES].copy_from_slice(&entry.encode());
     }
-    let mut file = vec![0; HEADER_BYTES];
-    entries
-        .iter()
-        .for_each(|entry| file.extend_from_slice(&entry.encode()));
-    file.append(&mut sections);
     let header = Header {
         rank: identity.rank,
         capture_id: identity.capture_id,
@@ -81,13 +59,13 @@ pub fn encode(
         first_tick,
         last_tick,
         records: records.len() as u64,
-        sections: entries.len() as u32,
+        sections: present.len() as u32,
         regions: identity.regions,
         payload_bytes: (file.len() - HEADER_BYTES) as u64,
         payload_crc: crc64(&file[HEADER_BYTES..]),
     };
     file[..HEADER_BYTES].copy_from_slice(&header.encode());
-    Ok(file)
+    file
 }
 
 /// Rows of a section.
@@ -105,185 +83,106 @@ fn rows(kind: Kind, records: &Records) -> usize {
     }
 }
 
-/// Appends `batch` as one Arrow IPC stream with compressed bodies.
-fn write_stream(batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), ArrowError> {
-    let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5)?
-        .try_with_compression(Some(CompressionType::LZ4_FRAME))?;
-    let mut writer = StreamWriter::try_new_with_options(out, &batch.schema(), options)?;
-    writer.write(batch)?;
-    writer.finish()
-}
-
-/// The columns of a section, in the order of its schema.
-fn columns(
-    kind: Kind,
-    regions: u32,
-    first_tick: u64,
-    records: &Records,
-) -> Result<Vec<ArrayRef>, ArrowError> {
-    Ok(match kind {
-        Kind::Names => vec![
-            ids(records.first_name, records.names.len()),
-            texts(&records.names),
-        ],
-        Kind::Layouts => layout_columns(records.first_layout, &records.layouts),
-        Kind::Texts => vec![texts(&records.texts)],
+/// The columns of a section, in the order of `docs/formats/batch.md`.
+fn section(kind: Kind, first_tick: u64, records: &Records, out: &mut ColumnWriter<'_>) {
+    match kind {
+        Kind::Names => {
+            out.numbers([records.first_name].into_iter());
+            out.texts(&records.names);
+        }
+        Kind::Layouts => layouts(records.first_layout, &records.layouts, out),
+        Kind::Texts => out.texts(&records.texts),
         Kind::Calls => {
-            let rows = &records.calls;
-            vec![
-                tick_deltas(first_tick, rows.iter().map(|r| r.tick)),
-                time_deltas(rows.iter().map(|r| r.time_ns)),
-                u64s(rows.iter().map(|r| r.parent)),
-                u32s(rows.iter().map(|r| r.site)),
-                i64s(rows.iter().map(|r| r.step)),
-                u8s(rows.iter().map(|r| r.phase)),
-                u32s(rows.iter().map(|r| r.thread)),
-                u32s(rows.iter().map(|r| r.flags)),
-                u32s(rows.iter().map(|r| r.callee)),
-            ]
+            let rows = || records.calls.iter();
+            out.numbers(tick_deltas(first_tick, rows().map(|r| r.tick)));
+            out.numbers(time_deltas(rows().map(|r| r.time_ns)));
+            out.numbers(rows().map(|r| r.parent));
+            out.numbers(rows().map(|r| r.site));
+            out.numbers(rows().map(|r| r.step));
+            out.numbers(rows().map(|r| r.phase));
+            out.numbers(rows().map(|r| r.thread));
+            out.numbers(rows().map(|r| r.flags));
+            out.numbers(rows().map(|r| r.callee));
         }
         Kind::Ends => {
-            let rows = &records.ends;
-            vec![
-                tick_deltas(first_tick, rows.iter().map(|r| r.tick)),
-                time_deltas(rows.iter().map(|r| r.time_ns)),
-                u64s(rows.iter().map(|r| r.tick.wrapping_sub(r.call))),
-                u8s(rows.iter().map(|r| r.status)),
-                u32s(rows.iter().map(|r| r.flags)),
-                u32s(rows.iter().map(|r| r.error)),
-            ]
+            let rows = || records.ends.iter();
+            out.numbers(tick_deltas(first_tick, rows().map(|r| r.tick)));
+            out.numbers(time_deltas(rows().map(|r| r.time_ns)));
+            out.numbers(rows().map(|r| r.tick.wrapping_sub(r.call)));
+            out.numbers(rows().map(|r| r.status));
+            out.numbers(rows().map(|r| r.flags));
+            out.numbers(rows().map(|r| r.error));
         }
-        Kind::Tensors => tensor_columns(regions, first_tick, &records.tensors)?,
+        Kind::Tensors => tensors(first_tick, &records.tensors, out),
         Kind::Values => {
-            let rows = &records.values;
-            vec![
-                tick_deltas(first_tick, rows.iter().map(|r| r.tick)),
-                call_deltas(rows.iter().map(|r| r.call)),
-                u8s(rows.iter().map(|r| r.role)),
-                u32s(rows.iter().map(|r| r.slot)),
-                u32s(rows.iter().map(|r| r.text)),
-            ]
+            let rows = || records.values.iter();
+            out.numbers(tick_deltas(first_tick, rows().map(|r| r.tick)));
+            out.numbers(call_deltas(rows().map(|r| r.call)));
+            out.numbers(rows().map(|r| r.role));
+            out.numbers(rows().map(|r| r.slot));
+            out.numbers(rows().map(|r| r.text));
         }
         Kind::Marks => {
-            let rows = &records.marks;
-            vec![
-                tick_deltas(first_tick, rows.iter().map(|r| r.tick)),
-                time_deltas(rows.iter().map(|r| r.time_ns)),
-                u8s(rows.iter().map(|r| r.kind)),
-                i64s(rows.iter().map(|r| r.step)),
-                u32s(rows.iter().map(|r| r.name)),
-                u32s(rows.iter().map(|r| r.text)),
-            ]
+            let rows = || records.marks.iter();
+            out.numbers(tick_deltas(first_tick, rows().map(|r| r.tick)));
+            out.numbers(time_deltas(rows().map(|r| r.time_ns)));
+            out.numbers(rows().map(|r| r.kind));
+            out.numbers(rows().map(|r| r.step));
+            out.numbers(rows().map(|r| r.name));
+            out.numbers(rows().map(|r| r.text));
         }
         Kind::Spans => {
-            let rows = &records.spans;
-            let position = |i: usize| i32s(rows.iter().map(move |r| r.position[i]));
-            vec![
-                u32s(rows.iter().map(|r| r.file)),
-                u32s(rows.iter().map(|r| r.qualname)),
-                position(0),
-                position(1),
-                position(2),
-                position(3),
-                u32s(rows.iter().map(|r| r.operator)),
-                u64s(rows.iter().map(|r| r.count)),
-                u32s(rows.iter().map(|r| r.flags)),
-                u32s(rows.iter().map(|r| r.example)),
-            ]
-        }
-    })
-}
-
-fn layout_columns(first: u32, rows: &[LayoutRow]) -> Vec<ArrayRef> {
-    let item = || Arc::new(Field::new("item", DataType::Int64, false));
-    let mut shapes = ListBuilder::new(Int64Builder::new()).with_field(item());
-    let mut strides = ListBuilder::new(Int64Builder::new()).with_field(item());
-    for row in rows {
-        shapes.values().append_slice(&row.shape);
-        shapes.append(true);
-        strides
-            .values()
-            .append_slice(row.strides.as_deref().unwrap_or_default());
-        strides.append(row.strides.is_some());
-    }
-    vec![
-        ids(first, rows.len()),
-        u32s(rows.iter().map(|r| r.dtype)),
-        Arc::new(shapes.finish()),
-        Arc::new(strides.finish()),
-        u32s(rows.iter().map(|r| r.device)),
-        u32s(rows.iter().map(|r| r.kind)),
-        u64s(rows.iter().map(|r| r.logical_nbytes)),
-    ]
-}
-
-fn tensor_columns(
-    regions: u32,
-    first_tick: u64,
-    rows: &Tensors,
-) -> Result<Vec<ArrayRef>, ArrowError> {
-    let width = 8 * regions as usize;
-    let mut signatures = FixedSizeBinaryBuilder::with_capacity(rows.len(), width as i32);
-    for (present, signature) in rows.present.iter().zip(rows.signatures.chunks_exact(width)) {
-        if *present {
-            signatures.append_value(signature)?;
-        } else {
-            signatures.append_null();
+            let rows = || records.spans.iter();
+            out.numbers(rows().map(|r| r.file));
+            out.numbers(rows().map(|r| r.qualname));
+            for part in 0..4 {
+                out.numbers(rows().map(|r| r.position[part]));
+            }
+            out.numbers(rows().map(|r| r.operator));
+            out.numbers(rows().map(|r| r.count));
+            out.numbers(rows().map(|r| r.flags));
+            out.numbers(rows().map(|r| r.example));
         }
     }
-    Ok(vec![
-        tick_deltas(first_tick, rows.ticks.iter().copied()),
-        call_deltas(rows.calls.iter().copied()),
-        u8s(rows.roles.iter().copied()),
-        u32s(rows.slots.iter().copied()),
-        u32s(rows.layouts.iter().copied()),
-        u32s(rows.notes.iter().copied()),
-        Arc::new(signatures.finish()),
-    ])
+}
+
+fn layouts(first: u32, layouts: &[LayoutRow], out: &mut ColumnWriter<'_>) {
+    let rows = || layouts.iter();
+    out.numbers([first].into_iter());
+    out.numbers(rows().map(|r| r.dtype));
+    out.lists(rows().map(|r| r.shape.as_slice()));
+    out.numbers(rows().map(|r| u8::from(r.strides.is_some())));
+    out.lists(rows().map(|r| r.strides.as_deref().unwrap_or_default()));
+    out.numbers(rows().map(|r| r.device));
+    out.numbers(rows().map(|r| r.kind));
+    out.numbers(rows().map(|r| r.logical_nbytes));
+}
+
+fn tensors(first_tick: u64, rows: &Tensors, out: &mut ColumnWriter<'_>) {
+    out.numbers(tick_deltas(first_tick, rows.ticks.iter().copied()));
+    out.numbers(call_deltas(rows.calls.iter().copied()));
+    out.numbers(rows.roles.iter().copied());
+    out.numbers(rows.slots.iter().copied());
+    out.numbers(rows.layouts.iter().copied());
+    out.numbers(rows.notes.iter().copied());
+    out.numbers(rows.present.iter().map(|present| u8::from(*present)));
+    out.bytes(&rows.signatures);
 }
 
 /// Distance of each tick from the one before; the first from the batch's first tick.
-fn tick_deltas(first: u64, ticks: impl Iterator<Item = u64>) -> ArrayRef {
+fn tick_deltas(first: u64, ticks: impl Iterator<Item = u64>) -> impl Iterator<Item = u32> {
     let mut before = first;
-    u32s(ticks.map(|tick| (tick - std::mem::replace(&mut before, tick)) as u32))
+    ticks.map(move |tick| (tick - std::mem::replace(&mut before, tick)) as u32)
 }
 
 /// Distance of each time from the one before; the first from the writer's creation.
-fn time_deltas(times: impl Iterator<Item = u64>) -> ArrayRef {
+fn time_deltas(times: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
     let mut before = 0;
-    u64s(times.map(|time| time - std::mem::replace(&mut before, time)))
+    times.map(move |time| time - std::mem::replace(&mut before, time))
 }
 
 /// Signed distance of each call from the one before; the first from 0.
-fn call_deltas(calls: impl Iterator<Item = u64>) -> ArrayRef {
+fn call_deltas(calls: impl Iterator<Item = u64>) -> impl Iterator<Item = i64> {
     let mut before = 0;
-    i64s(calls.map(|call| call.wrapping_sub(std::mem::replace(&mut before, call)) as i64))
-}
-
-fn ids(first: u32, count: usize) -> ArrayRef {
-    u32s((first..).take(count))
-}
-
-fn texts(values: &[String]) -> ArrayRef {
-    Arc::new(StringArray::from_iter_values(values))
-}
-
-fn u8s(values: impl Iterator<Item = u8>) -> ArrayRef {
-    Arc::new(UInt8Array::from_iter_values(values))
-}
-
-fn u32s(values: impl Iterator<Item = u32>) -> ArrayRef {
-    Arc::new(UInt32Array::from_iter_values(values))
-}
-
-fn i32s(values: impl Iterator<Item = i32>) -> ArrayRef {
-    Arc::new(Int32Array::from_iter_values(values))
-}
-
-fn u64s(values: impl Iterator<Item = u64>) -> ArrayRef {
-    Arc::new(UInt64Array::from_iter_values(values))
-}
-
-fn i64s(values: impl Iterator<Item = i64>) -> ArrayRef {
-    Arc::new(Int64Array::from_iter_values(values))
+    calls.map(move |call| call.wrapping_sub(std::mem::replace(&mut before, call)) as i64)
 }

@@ -17,13 +17,13 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// What is told before this process forks.
-static LIVE: Mutex<Vec<Weak<dyn Quiesce>>> = Mutex::new(Vec::new());
+static LIVE: Mutex<Live> = Mutex::new(Vec::new());
+type Live = Vec<Weak<dyn Quiesce>>;
 
 thread_local! {
     /// `LIVE`, locked by the forking thread from before the fork until after it, in the parent
     /// and in the child: otherwise another thread could hold it in the child for ever.
-    static HELD: Cell<Option<MutexGuard<'static, Vec<Weak<dyn Quiesce>>>>> =
-        const { Cell::new(None) };
+    static HELD: Cell<Option<MutexGuard<'static, Live>>> = const { Cell::new(None) };
 }
 
 /// Something with a thread that can end for the moment of a fork.

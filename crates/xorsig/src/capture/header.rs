@@ -31,6 +31,11 @@ pub const HEADER_BYTES: usize = 112;
 /// Length of one entry of the section table, bytes.
 pub const ENTRY_BYTES: usize = 24;
 
+/// No batch has a larger payload; one that says so is refused before it is read. A writer stays
+/// below it: it cuts a batch that has 2^24 records, 2^28 bytes of signatures or 2^24 of texts,
+/// and a text has 2^28 bytes at most.
+pub const MAX_PAYLOAD_BYTES: u64 = 1 << 31;
+
 /// A high bit, both line ends and a DOS end-of-file catch transfers that rewrite bytes.
 const MAGIC: [u8; 8] = *b"\x89XSB\r\n\x1a\n";
 const CRC_AT: usize = HEADER_BYTES - 4;
@@ -126,6 +131,9 @@ impl Header {
             payload_bytes: u64_at(bytes, 80),
             payload_crc: u64_at(bytes, 88),
         };
+        if header.payload_bytes > MAX_PAYLOAD_BYTES {
+            return Err(format!("{} bytes are no payload", header.payload_bytes));
+        }
         if !(1..=MAX_REGIONS).contains(&(header.regions as usize)) {
             return Err(format!(
                 "{} regions are not 1 to {MAX_REGIONS}",

@@ -4,20 +4,23 @@
 //! thread ([`encode`]) and publishes ([`publish`]); [`reader`] checks and decodes ([`decode`]).
 //! `docs/formats/batch.md` describes the bytes, `docs/formats/receipt.md` the receipts.
 
+mod ahead;
 pub mod append;
+mod columns;
+mod continuity;
 pub mod decode;
 pub mod encode;
 pub mod error;
 pub mod fork;
 pub mod header;
 pub mod intern;
+mod kinds;
+mod load;
 pub mod publish;
 mod queue;
 pub mod reader;
 pub mod receipt;
 pub mod records;
-pub mod schema;
-pub mod stream;
 mod thread;
 pub mod writer;
 

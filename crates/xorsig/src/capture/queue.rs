@@ -24,6 +24,9 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 /// A batch is cut when its names and texts hold this many bytes.
 const MAX_TEXT_BYTES: usize = 16 << 20;
 
+/// A batch is cut when its signatures hold this many bytes.
+const MAX_SIGNATURE_BYTES: usize = 1 << 28;
+
 /// A batch that waits for the publishing thread.
 struct Cut {
     first_tick: u64,
@@ -157,7 +160,9 @@ impl Queue {
     /// Cuts the batch if it is full or old; `false` if it is full and the queue too.
     fn make_room(self: &Arc<Self>, state: &mut State) -> bool {
         let open = &state.open;
-        let full = open.len() >= self.max_batch_records || open.text_bytes() >= MAX_TEXT_BYTES;
+        let full = open.record_count() >= self.max_batch_records
+            || open.text_bytes() >= MAX_TEXT_BYTES
+            || open.signature_bytes() >= MAX_SIGNATURE_BYTES;
         if state.waiting.len() < self.queue_batches {
             if full || open.age() >= MAX_AGE {
                 self.cut(state);
@@ -169,7 +174,7 @@ impl Queue {
 
     /// Moves the open batch to the queue, if it holds anything worth a file.
     fn cut(self: &Arc<Self>, state: &mut State) {
-        if state.open.len() == 0 && state.open.text_bytes() < MAX_TEXT_BYTES {
+        if state.open.record_count() == 0 && state.open.text_bytes() < MAX_TEXT_BYTES {
             return;
         }
         let (first_tick, records) = state.open.cut();
@@ -238,8 +243,7 @@ impl Queue {
     }
 
     fn publish(&self, sequence: u64, cut: &Cut) -> Result<u64, CaptureError> {
-        let bytes = encode(&self.identity, sequence, cut.first_tick, &cut.records)
-            .map_err(|error| invalid(&format!("batch {sequence} cannot be encoded: {error}")))?;
+        let bytes = encode(&self.identity, sequence, cut.first_tick, &cut.records);
         self.publisher.publish(&batch_file_name(sequence), &bytes)?;
         Ok(bytes.len() as u64)
     }

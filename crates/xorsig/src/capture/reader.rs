@@ -1,14 +1,13 @@
 //! Reads a rank's batches in order and proves that none is missing, foreign or repeated.
 
-use std::collections::HashSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::decode::decode;
+use super::ahead::Ahead;
+use super::batch_file_name;
+use super::continuity::Continuity;
 use super::error::{CaptureError, Corrupt};
-use super::header::Header;
+use super::load::{Loaded, list};
 use super::records::Records;
-use super::{batch_file_name, batch_sequence};
 
 /// What a receipt says about a rank's batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,14 +39,10 @@ pub struct Summary {
 #[derive(Debug)]
 pub struct CaptureReader {
     directory: PathBuf,
-    capture_id: [u8; 16],
-    rank: u32,
     expected: Expected,
     sequences: Vec<u64>,
-    names: u64,
-    layouts: u64,
-    /// Calls that began and did not end yet.
-    open_calls: HashSet<u64>,
+    ahead: Option<Ahead>,
+    continuity: Continuity,
     summary: Summary,
 }
 
@@ -62,24 +57,25 @@ impl CaptureReader {
         rank: u32,
         expected: Expected,
     ) -> Result<Self, CaptureError> {
-        let mut sequences = Vec::new();
-        for entry in fs::read_dir(directory).map_err(CaptureError::io("list", directory))? {
-            let entry = entry.map_err(CaptureError::io("list", directory))?;
-            sequences.extend(entry.file_name().to_str().and_then(batch_sequence));
-        }
-        sequences.sort_unstable();
         Ok(Self {
             directory: directory.to_owned(),
-            capture_id,
-            rank,
             expected,
-            sequences,
-            // Name 0 is the empty name; no batch defines it.
-            names: 1,
-            layouts: 0,
-            open_calls: HashSet::new(),
+            sequences: list(directory)?,
+            ahead: None,
+            continuity: Continuity::new(capture_id, rank),
             summary: Summary::default(),
         })
+    }
+
+    /// Lets `threads` threads decode ahead of the caller; for a reader that has read nothing yet.
+    /// With 1, or with a single batch, the caller decodes itself.
+    #[must_use]
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        let threads = threads.min(self.sequences.len());
+        if threads > 1 && self.summary.batches == 0 {
+            self.ahead = Ahead::start(&self.directory, self.sequences.clone(), threads);
+        }
+        self
     }
 
     /// What was read so far.
@@ -93,34 +89,9 @@ impl CaptureReader {
     /// [`CaptureError::Corrupt`] names the first batch that is damaged, missing or not of this
     /// capture; [`CaptureError::Io`] if a file cannot be read.
     pub fn next_batch(&mut self) -> Result<Option<Records>, CaptureError> {
-        let sequence = self.summary.batches;
-        let Some(&found) = self.sequences.get(sequence as usize) else {
-            self.check_end(sequence)?;
-            return Ok(None);
-        };
-        if self
-            .expected
-            .batches
-            .is_some_and(|expected| sequence >= expected)
-        {
-            let reason = format!("the receipt ends before batch {found}");
-            return Err(self.corrupt(Some(found), reason).into());
-        }
-        if found != sequence {
-            return Err(self
-                .corrupt(Some(sequence), "the batch is missing".into())
-                .into());
-        }
-        let path = self.directory.join(batch_file_name(sequence));
-        let file = fs::read(&path).map_err(CaptureError::io("read", &path))?;
-        let (header, records) =
-            decode(&file).map_err(|reason| self.corrupt(Some(sequence), reason))?;
-        self.accept(&header, &records)
-            .map_err(|reason| self.corrupt(Some(sequence), reason))?;
-        self.summary.batches += 1;
-        self.summary.records += header.records;
-        self.summary.bytes += file.len() as u64;
-        Ok(Some(records))
+        let mut loaded = Loaded::default();
+        let more = self.advance(&mut loaded)?;
+        Ok(more.then_some(loaded.records))
     }
 
     /// Reads everything that is left and forgets it.
@@ -128,79 +99,63 @@ impl CaptureReader {
     /// # Errors
     /// As [`Self::next_batch`].
     pub fn finish(mut self) -> Result<Summary, CaptureError> {
-        while self.next_batch()?.is_some() {}
+        let mut loaded = Loaded::default();
+        while self.advance(&mut loaded)? {}
         Ok(self.summary)
     }
 
-    /// Whether a batch continues what was read before it.
-    fn accept(&mut self, header: &Header, records: &Records) -> Result<(), String> {
-        let summary = &mut self.summary;
-        if header.capture_id != self.capture_id {
-            let id = u128::from_be_bytes(header.capture_id);
-            return Err(format!("the batch belongs to capture {id:032x}"));
+    /// Puts the next batch into `loaded`; `false` after the last one.
+    fn advance(&mut self, loaded: &mut Loaded) -> Result<bool, CaptureError> {
+        let sequence = self.summary.batches;
+        let Some(&found) = self.sequences.get(sequence as usize) else {
+            self.check_end(sequence)?;
+            return Ok(false);
+        };
+        let end = self.expected.batches;
+        if end.is_some_and(|end| sequence >= end) {
+            let reason = format!("the receipt ends before batch {found}");
+            return Err(self.corrupt(Some(found), reason).into());
         }
-        if header.rank != self.rank {
-            return Err(format!("the batch belongs to rank {}", header.rank));
+        if found != sequence {
+            let reason = match found - sequence {
+                1 => "the batch is missing".into(),
+                count => format!(
+                    "the batch is missing, and those up to {}",
+                    sequence + count - 1
+                ),
+            };
+            return Err(self.corrupt(Some(sequence), reason).into());
         }
-        if header.sequence != summary.batches {
-            return Err(format!(
-                "the batch is number {} under another name",
-                header.sequence
-            ));
+        match &mut self.ahead {
+            Some(ahead) => *loaded = ahead.next()?,
+            None => loaded.load(&self.directory, sequence)?,
         }
-        if summary.batches == 0 {
-            summary.created_unix_ns = header.created_unix_ns;
-            summary.regions = header.regions;
-        }
-        if (header.created_unix_ns, header.regions) != (summary.created_unix_ns, summary.regions) {
-            return Err("the batch belongs to another writer".into());
-        }
-        if header.first_tick > 0 {
-            if header.first_tick != summary.last_tick + 1 {
-                return Err(format!("ticks begin at {}", header.first_tick));
-            }
-            summary.last_tick = header.last_tick;
-        }
-        define(
-            &mut self.names,
-            records.first_name,
-            records.names.len(),
-            "names",
-        )?;
-        define(
-            &mut self.layouts,
-            records.first_layout,
-            records.layouts.len(),
-            "layouts",
-        )?;
-        check_references(records, self.names, self.layouts)?;
-        self.open_calls
-            .extend(records.calls.iter().map(|call| call.tick));
-        match records
-            .ends
-            .iter()
-            .find(|end| !self.open_calls.remove(&end.call))
-        {
-            Some(end) => Err(format!("call {} ends but is not open", end.call)),
-            None => Ok(()),
-        }
+        let Some(header) = &loaded.header else {
+            return Err(CaptureError::Invalid("no batch was loaded".into()));
+        };
+        self.continuity
+            .accept(header, &loaded.records)
+            .map_err(|reason| self.corrupt(Some(sequence), reason))?;
+        self.summary = Summary {
+            batches: sequence + 1,
+            records: self.summary.records + header.records,
+            bytes: self.summary.bytes + loaded.file.len() as u64,
+            last_tick: self.continuity.last_tick(),
+            created_unix_ns: header.created_unix_ns,
+            regions: header.regions,
+        };
+        Ok(true)
     }
 
+    /// Whether what was read is all that the receipt promises.
     fn check_end(&self, batches: u64) -> Result<(), Corrupt> {
-        if let Some(expected) = self
-            .expected
-            .batches
-            .filter(|expected| *expected != batches)
-        {
+        let wrong = |expected: Option<u64>, found| expected.filter(|expected| *expected != found);
+        if let Some(expected) = wrong(self.expected.batches, batches) {
             let reason = format!("the receipt has {expected} batches, {batches} are there");
             return Err(self.corrupt(Some(batches), reason));
         }
         let records = self.summary.records;
-        if let Some(expected) = self
-            .expected
-            .records
-            .filter(|expected| *expected != records)
-        {
+        if let Some(expected) = wrong(self.expected.records, records) {
             let reason = format!("the receipt has {expected} records, the batches {records}");
             return Err(self.corrupt(None, reason));
         }
@@ -217,64 +172,5 @@ impl CaptureReader {
             sequence,
             reason,
         }
-    }
-}
-
-/// Counts `count` new ids, which must follow the known ones.
-fn define(known: &mut u64, first: u32, count: usize, what: &str) -> Result<(), String> {
-    if count > 0 && u64::from(first) != *known {
-        return Err(format!("{what} begin at id {first} instead of {known}"));
-    }
-    *known += count as u64;
-    Ok(())
-}
-
-/// Whether every id is defined and every call began before what refers to it.
-fn check_references(records: &Records, names: u64, layouts: u64) -> Result<(), String> {
-    let tensors = &records.tensors;
-    let name_ids = (records
-        .layouts
-        .iter()
-        .flat_map(|r| [r.dtype, r.device, r.kind]))
-    .chain(records.calls.iter().map(|r| r.callee))
-    .chain(records.ends.iter().map(|r| r.error))
-    .chain(tensors.slots.iter().copied())
-    .chain(tensors.notes.iter().copied())
-    .chain(records.values.iter().map(|r| r.slot))
-    .chain(records.marks.iter().map(|r| r.name))
-    .chain(
-        records
-            .spans
-            .iter()
-            .flat_map(|r| [r.file, r.qualname, r.operator, r.example]),
-    );
-    if let Some(id) = name_ids.max().filter(|id| u64::from(*id) >= names) {
-        return Err(format!("name {id} is not defined"));
-    }
-    if let Some(id) = tensors
-        .layouts
-        .iter()
-        .max()
-        .filter(|id| u64::from(**id) >= layouts)
-    {
-        return Err(format!("layout {id} is not defined"));
-    }
-    let texts = (records.values.iter().map(|r| r.text)).chain(records.marks.iter().map(|r| r.text));
-    if let Some(index) = texts.max().filter(|i| *i as usize >= records.texts.len()) {
-        return Err(format!("the batch has no text {index}"));
-    }
-    let mut earlier = (records.calls.iter().map(|r| (r.parent, r.tick)))
-        .chain(records.ends.iter().map(|r| (r.call, r.tick)))
-        .chain(
-            tensors
-                .calls
-                .iter()
-                .copied()
-                .zip(tensors.ticks.iter().copied()),
-        )
-        .chain(records.values.iter().map(|r| (r.call, r.tick)));
-    match earlier.find(|(call, tick)| call >= tick) {
-        Some((call, tick)) => Err(format!("record {tick} refers to the later call {call}")),
-        None => Ok(()),
     }
 }

@@ -101,7 +101,7 @@ pub struct MarkRow {
     pub tick: u64,
     /// Nanoseconds since the writer's creation.
     pub time_ns: u64,
-    /// 0 step completed, 1 user mark, 2 session note, 3 data.
+    /// 0 step completed, 1 user mark, 2 session note, 3 data, 4 place.
     pub kind: u8,
     /// Step label.
     pub step: i64,
@@ -167,6 +167,18 @@ impl Tensors {
         }
     }
 
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.ticks.clear();
+        self.calls.clear();
+        self.roles.clear();
+        self.slots.clear();
+        self.layouts.clear();
+        self.notes.clear();
+        self.present.clear();
+        self.signatures.clear();
+    }
+
     /// Number of records.
     pub fn len(&self) -> usize {
         self.ticks.len()
@@ -219,6 +231,21 @@ pub struct Records {
 }
 
 impl Records {
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.first_name = 0;
+        self.names.clear();
+        self.first_layout = 0;
+        self.layouts.clear();
+        self.texts.clear();
+        self.calls.clear();
+        self.ends.clear();
+        self.tensors.clear();
+        self.values.clear();
+        self.marks.clear();
+        self.spans.clear();
+    }
+
     /// Number of records with a tick.
     pub fn ticked(&self) -> usize {
         self.calls.len()

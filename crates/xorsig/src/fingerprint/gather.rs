@@ -1,56 +1,5 @@
 //! Copies of elements that do not lie side by side into a small dense buffer.
 
-/// Copies `count` columns of `height` dense elements, `step` bytes apart, into rows of `tile`.
-///
-/// # Safety
-/// The elements are readable.
-pub(super) unsafe fn transpose(
-    pointer: *const u8,
-    step: isize,
-    itemsize: usize,
-    [height, count]: [usize; 2],
-    pitch: usize,
-    tile: &mut [u8],
-) {
-    /// [`transpose`] for a size that the compiler knows.
-    ///
-    /// # Safety
-    /// As for [`transpose`].
-    unsafe fn sized<const N: usize>(
-        pointer: *const u8,
-        step: isize,
-        [height, count]: [usize; 2],
-        pitch: usize,
-        tile: &mut [u8],
-    ) {
-        for column in 0..count {
-            let line = pointer.wrapping_offset(step * column as isize);
-            for (row, target) in tile.chunks_exact_mut(pitch).take(height).enumerate() {
-                // SAFETY: element (row, column) is readable; byte arrays have no alignment.
-                let item = unsafe { line.wrapping_add(row * N).cast::<[u8; N]>().read() };
-                target[column * N..][..N].copy_from_slice(&item);
-            }
-        }
-    }
-    let size = [height, count];
-    // SAFETY: forwarded from this function's caller.
-    unsafe {
-        match itemsize {
-            1 => sized::<1>(pointer, step, size, pitch, tile),
-            2 => sized::<2>(pointer, step, size, pitch, tile),
-            4 => sized::<4>(pointer, step, size, pitch, tile),
-            8 => sized::<8>(pointer, step, size, pitch, tile),
-            16 => sized::<16>(pointer, step, size, pitch, tile),
-            _ => {
-                for (row, target) in tile.chunks_exact_mut(pitch).take(height).enumerate() {
-                    let source = pointer.wrapping_add(row * itemsize);
-                    gather(source, step, itemsize, &mut target[..count * itemsize]);
-                }
-            }
-        }
-    }
-}
-
 /// Copies elements that lie `step` bytes apart into `target`.
 ///
 /// # Safety

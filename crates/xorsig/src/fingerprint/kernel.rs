@@ -4,13 +4,13 @@
 //! vector code for whatever instruction set the caller is compiled for ([`super::level`]).
 
 /// Multiplier of the low half of a word's index: 2^32 divided by the golden ratio, odd.
-const GOLDEN: u32 = 0x9E37_79B1;
+pub(super) const GOLDEN: u32 = 0x9E37_79B1;
 /// Multiplier of the high half of a word's index (MurmurHash3's first final constant is odd too).
 const HIGH: u32 = 0x85EB_CA77;
 /// First multiplier of the mixer, from Ettinger's search ("hash prospector", lowbias32).
-const FIRST: u32 = 0x7FEB_352D;
+pub(super) const FIRST: u32 = 0x7FEB_352D;
 /// Second multiplier of the mixer, same source.
-const SECOND: u32 = 0x846C_A68B;
+pub(super) const SECOND: u32 = 0x846C_A68B;
 
 /// Words handled together; 16 fill one 512-bit register.
 const LANES: usize = 16;
@@ -27,7 +27,7 @@ pub struct Values {
 
 /// What a word's index contributes to its mix.
 #[inline(always)]
-fn key(index: u64) -> u32 {
+pub(super) fn key(index: u64) -> u32 {
     let high = ((index >> 32) as u32).wrapping_mul(HIGH);
     (index as u32).wrapping_mul(GOLDEN).wrapping_add(high)
 }
@@ -64,19 +64,32 @@ pub(super) fn xor(data: &[u8]) -> u32 {
 #[inline(always)]
 pub(super) fn both(data: &[u8], first: u64) -> Values {
     let mut values = Values::default();
+    for (piece, key) in keyed_pieces(data, first) {
+        let part = both_keyed(piece, key);
+        values.xor ^= part.xor;
+        values.mix ^= part.mix;
+    }
+    values
+}
+
+/// `data`, cut where the high half of the word index changes, with the key of each first word.
+///
+/// Within a piece, keys go up by [`GOLDEN`] from word to word.
+#[inline(always)]
+pub(super) fn keyed_pieces(data: &[u8], first: u64) -> impl Iterator<Item = (&[u8], u32)> {
     let (mut rest, mut index) = (data, first);
-    while !rest.is_empty() {
-        // The high half of the index is constant up to the next multiple of 2^32 words.
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
         let words = (1u64 << 32) - (index & 0xFFFF_FFFF);
         let take = usize::try_from(words * 4).map_or(rest.len(), |n| n.min(rest.len()));
         let (piece, tail) = rest.split_at(take);
-        let part = both_keyed(piece, key(index));
-        values.xor ^= part.xor;
-        values.mix ^= part.mix;
+        let result = (piece, key(index));
         index += words;
         rest = tail;
-    }
-    values
+        Some(result)
+    })
 }
 
 /// [`both`] for words whose keys are `first`, `first + GOLDEN`, ….

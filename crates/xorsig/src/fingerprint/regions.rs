@@ -38,10 +38,35 @@ impl Regions {
         self.count as usize
     }
 
+    /// Logical size of the tensor, bytes.
+    pub fn nbytes(&self) -> u64 {
+        self.nbytes
+    }
+
+    /// Words of the first region.
+    pub(super) fn longest(&self) -> u64 {
+        self.short + u64::from(self.long > 0)
+    }
+
+    /// Words of the last region.
+    pub(super) fn shortest(&self) -> u64 {
+        self.short
+    }
+
+    /// Number of regions with one word more than the last.
+    pub(super) fn long_count(&self) -> usize {
+        self.long as usize
+    }
+
     /// Global word indices of a region.
     pub fn words(&self, region: usize) -> Range<u64> {
         let begin = |r: u64| r * self.short + r.min(self.long);
         begin(region as u64)..begin(region as u64 + 1)
+    }
+
+    /// Number of words of a region.
+    pub(super) fn words_in(&self, region: usize) -> u64 {
+        self.short + u64::from((region as u64) < self.long)
     }
 
     /// The region of a word of the tensor.

@@ -1,10 +1,13 @@
 //! Fingerprints of tensors in memory, dense or not, without a copy of the whole tensor.
 //!
-//! Logical row-major order decides a word's index; the walk goes through memory in whatever
-//! order is near, one block of at most [`BLOCK`] bytes at a time.
+//! Logical row-major order decides a word's index; the walk goes through memory in whatever order
+//! is near: long dense runs where they lie, columns as `columns.rs` says, and everything else
+//! gathered, one block of at most [`BLOCK`] bytes at a time.
 
 use super::Fingerprint;
-use super::gather::{gather, transpose};
+use super::columns::{Block, MOST_LANES, rows_of_lanes};
+use super::gather::gather;
+use super::kernel::Values;
 use super::layout::{Layout, LayoutError};
 use super::level::Level;
 
@@ -12,10 +15,9 @@ use super::level::Level;
 const BLOCK: usize = 16 * 1024;
 /// Runs of at least this many dense bytes are read where they lie.
 const DIRECT_RUN: usize = 512;
-/// Bytes of the unit-stride dimension that a transposing tile takes together: a cache line.
-const LINE: usize = 64;
 
-/// Both values of each region of the tensor at `address`.
+/// Both values of each region of the tensor at `address`; up to `threads` threads read it if it is
+/// dense.
 ///
 /// # Errors
 /// [`LayoutError::Regions`] and [`LayoutError::NullAddress`].
@@ -28,6 +30,7 @@ pub unsafe fn fingerprint(
     layout: &Layout,
     regions: usize,
     level: Level,
+    threads: usize,
 ) -> Result<Fingerprint, LayoutError> {
     let nbytes = layout.nbytes();
     let mut out = Fingerprint::new(nbytes as u64, regions, level).ok_or(LayoutError::Regions)?;
@@ -39,15 +42,16 @@ pub unsafe fn fingerprint(
     }
     if layout.is_dense() {
         // SAFETY: the layout is dense, so its `nbytes` bytes from `address` are its elements.
-        out.add(0, unsafe { std::slice::from_raw_parts(address, nbytes) });
+        let bytes = unsafe { std::slice::from_raw_parts(address, nbytes) };
+        out.add_all(bytes, threads);
         return Ok(out);
     }
     let walk = Walk { address, layout };
     // SAFETY: forwarded from this function's caller, in all three walks.
     unsafe {
-        match walk.tile_dim() {
+        match walk.column_dim(level) {
             _ if walk.has_direct_runs() => walk.direct(&mut out),
-            Some(dim) => walk.tiled(dim, &mut out),
+            Some(dim) => walk.columns(dim, &mut out),
             None => walk.gathered(&mut out),
         }
     }
@@ -72,16 +76,20 @@ impl Walk<'_> {
         step == self.layout.itemsize as isize && run >= DIRECT_RUN && run.is_multiple_of(4)
     }
 
-    /// A dimension with unit stride beside an innermost one without, if tiles end at words.
-    fn tile_dim(&self) -> Option<usize> {
+    /// A dimension with unit stride beside an innermost one without, if [`Self::columns`] can read
+    /// it: its rows are made of whole words and fill a register.
+    fn column_dim(&self, level: Level) -> Option<usize> {
         let (len, _) = self.inner();
-        let unit = self.layout.itemsize as isize;
+        let itemsize = self.layout.itemsize;
         let outer = &self.layout.dims[..self.layout.dims.len().saturating_sub(1)];
-        let whole_words = (len * self.layout.itemsize).is_multiple_of(4);
-        outer
+        let found = outer
             .iter()
-            .position(|&(_, step)| step == unit)
-            .filter(|_| whole_words)
+            .position(|&(_, step)| step == itemsize as isize)?;
+        let [_, fewest] = level.column_lanes();
+        let readable = matches!(itemsize, 1 | 2 | 4 | 8 | 16)
+            && (len * itemsize).is_multiple_of(4)
+            && outer[found].0 >= rows_of_lanes(fewest, itemsize);
+        readable.then_some(found)
     }
 
     /// Calls `visit(pointer, logical byte offset)` for every index of the `outer` dimensions.
@@ -176,35 +184,74 @@ impl Walk<'_> {
         out.add(fed, &block[..filled]);
     }
 
-    /// Transposes tiles of (`dim`, innermost), so that each cache line is read once.
+    /// Reads the elements of `dim` that lie side by side, column by column, as they lie.
     ///
     /// # Safety
-    /// As for [`fingerprint`]; `dim` has unit stride and innermost runs are whole words.
-    unsafe fn tiled(&self, dim: usize, out: &mut Fingerprint) {
+    /// As for [`fingerprint`]; `dim` has unit stride and [`Self::column_dim`] has named it.
+    unsafe fn columns(&self, dim: usize, out: &mut Fingerprint) {
         let itemsize = self.layout.itemsize;
         let mut dims = self.dims();
         let (columns, step, _) = dims.pop().unwrap_or((1, 0, itemsize));
         let (rows, unit, row_bytes) = dims.remove(dim);
-        let height = (LINE / itemsize).max(1);
-        // A multiple of 4 elements, so that a piece of any element size begins at a word.
-        let width = (BLOCK / (height * itemsize * 4) * 4).max(4);
-        let pitch = width * itemsize;
-        let mut tile = vec![0u8; height * pitch];
+        let row_words = (row_bytes / 4) as u64;
+        let mut offered = out.level.column_lanes().into_iter();
+        let Some(lanes) = offered.find(|&lanes| rows >= rows_of_lanes(lanes, itemsize)) else {
+            return;
+        };
+        let height = rows_of_lanes(lanes, itemsize);
+        let per_row = lanes / height;
+        let mut values = [Values::default(); MOST_LANES];
+        let values = &mut values[..lanes];
         self.each(&dims, |pointer, offset| {
-            for row in (0..rows).step_by(height) {
-                let height = height.min(rows - row);
-                for column in (0..columns).step_by(width) {
-                    let count = width.min(columns - column);
-                    let start = row as isize * unit + column as isize * step;
-                    let source = pointer.wrapping_offset(start);
-                    // SAFETY: elements (row.., column..) of the tile are readable.
-                    unsafe { transpose(source, step, itemsize, [height, count], pitch, &mut tile) };
-                    for (r, piece) in tile.chunks_exact(pitch).take(height).enumerate() {
-                        let at = offset + (row + r) * row_bytes + column * itemsize;
-                        out.add(at as u64, &piece[..count * itemsize]);
+            let mut done = 0;
+            while done < rows {
+                // The last block overlaps the one before it, so that all have the same height.
+                let start = done.min(rows - height);
+                let source = pointer.wrapping_offset(start as isize * unit);
+                let first = (offset / 4) as u64 + start as u64 * row_words;
+                let size = [columns, itemsize];
+                // SAFETY: the block's elements are `height` rows of the layout.
+                let block = unsafe { Block::new(source, step, size, [first, row_words]) };
+                out.level.columns(&block, values);
+                for row in done - start..height {
+                    let index = first + row as u64 * row_words;
+                    if let Some(region) = out.region_of_row(index, columns * itemsize / 4) {
+                        for value in &values[row * per_row..][..per_row] {
+                            out.add_values(region, &[*value]);
+                        }
+                    } else {
+                        let source = source.wrapping_offset(row as isize * unit);
+                        // SAFETY: the row's elements are elements of the layout.
+                        unsafe { self.row(source, step, columns, index * 4, out) };
                     }
                 }
+                done = start + height;
             }
         });
+    }
+
+    /// Gathers one row of `columns` elements, `step` bytes apart, that stands at `offset`.
+    ///
+    /// # Safety
+    /// The elements are readable.
+    unsafe fn row(
+        &self,
+        pointer: *const u8,
+        step: isize,
+        columns: usize,
+        offset: u64,
+        out: &mut Fingerprint,
+    ) {
+        let itemsize = self.layout.itemsize;
+        // A multiple of 4 elements, so that every piece begins at a word.
+        let width = BLOCK / itemsize / 4 * 4;
+        let mut block = [0u8; BLOCK];
+        for column in (0..columns).step_by(width) {
+            let piece = &mut block[..width.min(columns - column) * itemsize];
+            let source = pointer.wrapping_offset(column as isize * step);
+            // SAFETY: forwarded from this function's caller.
+            unsafe { gather(source, step, itemsize, piece) };
+            out.add(offset + (column * itemsize) as u64, piece);
+        }
     }
 }

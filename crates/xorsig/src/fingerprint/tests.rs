@@ -150,6 +150,69 @@ fn every_level_agrees_with_the_reference() {
     }
 }
 
+/// Bytes around what one level handles in one way: a register, eight registers, the sizes of small
+/// tensors, and sizes that leave the last regions short, empty, or with a partial word.
+const SIZES: [usize; 22] = [
+    0, 1, 3, 4, 7, 63, 64, 65, 129, 255, 256, 260, 511, 513, 1021, 1024, 2047, 4095, 4096, 4097,
+    8193, 16_389,
+];
+
+#[test]
+fn every_level_and_alignment_gives_the_reference_values() {
+    let buffer = pattern(SIZES[SIZES.len() - 1] + 64);
+    for size in SIZES {
+        for regions in [1, 2, 3, 4, 5, 7, 8, 13, 16, 31, 32, 63, 64] {
+            for offset in 0..64 {
+                let data = &buffer[offset..offset + size];
+                let expected = reference(data, regions);
+                let xors: Vec<u32> = expected.iter().map(|values| values.xor).collect();
+                for level in Level::available() {
+                    let context = (level.name(), size, regions, offset);
+                    // Not zeros, so that a region that is left out shows.
+                    let mut found = vec![0xDEAD_BEEF; regions];
+                    assert!(region_xor_into(level, data, &mut found, 1));
+                    assert_eq!(found, xors, "{context:?}");
+                    let mut both = Fingerprint::new(size as u64, regions, level).unwrap();
+                    both.add(0, data);
+                    assert_eq!(both.values(), expected, "{context:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn values_do_not_depend_on_the_number_of_threads() {
+    let data = pattern((26 << 20) + 3);
+    let level = Level::detect();
+    for regions in [1, 4, 64] {
+        let mut one = vec![0; regions];
+        assert!(region_xor_into(level, &data, &mut one, 1));
+        let mut alone = Fingerprint::new(data.len() as u64, regions, level).unwrap();
+        alone.add(0, &data);
+        for threads in [2, 3, 16] {
+            let mut several = vec![1; regions];
+            assert!(region_xor_into(level, &data, &mut several, threads));
+            assert_eq!(several, one, "{threads}");
+            let mut shared = Fingerprint::new(data.len() as u64, regions, level).unwrap();
+            shared.add_all(&data, threads);
+            assert_eq!(shared.values(), alone.values(), "{threads}");
+        }
+    }
+}
+
+#[test]
+fn levels_have_distinct_names_and_the_portable_one_is_always_there() {
+    let mut names: Vec<_> = Level::available()
+        .iter()
+        .map(|level| level.name())
+        .collect();
+    assert_eq!(names[0], "portable");
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Level::available().len());
+}
+
 #[test]
 fn keys_stay_right_where_the_index_exceeds_32_bits() {
     let data = pattern(400);
@@ -208,7 +271,7 @@ fn layouts_that_cannot_be_walked_are_refused() {
     // SAFETY: nothing is read through a null address, nor with regions out of range.
     let (null, regions) = unsafe {
         let read =
-            |regions| strided::fingerprint(std::ptr::null(), &layout, regions, Level::Portable);
+            |regions| strided::fingerprint(std::ptr::null(), &layout, regions, Level::Portable, 1);
         (read(4).err(), read(65).err())
     };
     assert_eq!(
@@ -304,6 +367,25 @@ proptest! {
     }
 
     #[test]
+    fn any_bytes_at_any_alignment_give_the_reference_values(
+        buffer in prop::collection::vec(any::<u8>(), 64..6000),
+        offset in 0usize..64,
+        regions in 1usize..=64,
+    ) {
+        let data = &buffer[offset..];
+        let expected = reference(data, regions);
+        for level in Level::available() {
+            let mut found = vec![7; regions];
+            region_xor_into(level, data, &mut found, 1);
+            let xors: Vec<u32> = expected.iter().map(|values| values.xor).collect();
+            prop_assert_eq!(&found, &xors);
+            let mut both = Fingerprint::new(data.len() as u64, regions, level).unwrap();
+            both.add(0, data);
+            prop_assert_eq!(both.values(), &expected[..]);
+        }
+    }
+
+    #[test]
     fn every_word_lies_in_the_region_that_claims_it(nbytes in 0u64..5000, regions in 1usize..=64) {
         let split = Regions::new(nbytes, regions).unwrap();
         let mut next = 0;
@@ -327,7 +409,7 @@ proptest! {
         for level in Level::available() {
             // SAFETY: `before` and `span` elements of `base` cover every element of the view.
             let found = unsafe {
-                strided::fingerprint(base[start..].as_ptr(), &layout, regions, level).unwrap()
+                strided::fingerprint(base[start..].as_ptr(), &layout, regions, level, 1).unwrap()
             };
             prop_assert_eq!(found.values(), &expected[..]);
         }
@@ -335,25 +417,119 @@ proptest! {
 }
 
 #[test]
-fn large_transposes_and_slices_equal_their_copies() {
-    // Larger than one tile and one block in both dimensions, with ragged ends.
+fn transposes_and_slices_equal_their_copies_at_every_level() {
+    // Rows and columns beyond what any level reads together, with ragged ends; widths that are
+    // no whole words for 1- and 2-byte elements take another walk.
+    let (rows, columns) = (133, 1036);
     for itemsize in [1, 2, 4, 8, 16, 12] {
-        let (rows, columns) = (133, 1031);
-        let base = pattern(rows * columns * itemsize);
-        let cases: [([usize; 2], [isize; 2]); 4] = [
-            ([columns, rows], [1, columns as isize]),
-            ([columns - 3, rows - 1], [1, columns as isize]),
-            ([rows, columns / 2], [columns as isize, 2]),
-            ([rows, columns - 7], [columns as isize, 1]),
+        let base = pattern(rows * columns * itemsize + 1);
+        let cases: [([usize; 3], [isize; 3]); 7] = [
+            ([1, columns, rows], [1, 1, columns as isize]),
+            ([1, columns, 132], [1, 1, columns as isize]),
+            ([1, columns - 3, 12], [1, 1, columns as isize]),
+            ([1, 18, 132], [1, 1, columns as isize]),
+            ([1, rows, columns / 2], [1, columns as isize, 2]),
+            ([1, rows, columns - 7], [1, columns as isize, 1]),
+            // As channels in the last dimension of memory: 2 images of 37 by 28, 66 channels.
+            ([2, 66, 37 * 28], [66 * 37 * 28, 1, 66]),
         ];
         for (shape, strides) in cases {
-            let expected = reference(&contiguous(&base, 0, &shape, &strides, itemsize), 4);
-            let layout = Layout::new(&shape, &strides, itemsize).unwrap();
-            // SAFETY: each case is a view of the `rows` by `columns` elements of `base`.
-            let found = unsafe {
-                strided::fingerprint(base.as_ptr(), &layout, 4, Level::detect()).unwrap()
-            };
-            assert_eq!(found.values(), expected, "{itemsize} {shape:?} {strides:?}");
+            for (start, regions) in [(0, 1), (1, 4), (1, 64)] {
+                let bytes = contiguous(&base[start..], 0, &shape, &strides, itemsize);
+                let expected = reference(&bytes, regions);
+                let layout = Layout::new(&shape, &strides, itemsize).unwrap();
+                for level in Level::available() {
+                    // SAFETY: each case is a view of elements of `base`.
+                    let found = unsafe {
+                        let address = base[start..].as_ptr();
+                        strided::fingerprint(address, &layout, regions, level, 1).unwrap()
+                    };
+                    let context = (level.name(), itemsize, shape, regions);
+                    assert_eq!(found.values(), expected, "{context:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Memory between two pages that cannot be read.
+struct Guarded {
+    base: *mut libc::c_void,
+}
+
+impl Guarded {
+    const PAGE: usize = 4096;
+    const USABLE: usize = 2 * Self::PAGE;
+
+    fn new() -> Self {
+        let size = Self::USABLE + 2 * Self::PAGE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, of which the middle is then made usable and filled.
+        unsafe {
+            let base = libc::mmap(std::ptr::null_mut(), size, libc::PROT_NONE, flags, -1, 0);
+            assert_ne!(base, libc::MAP_FAILED);
+            let middle = base.cast::<u8>().add(Self::PAGE);
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            assert_eq!(libc::mprotect(middle.cast(), Self::USABLE, access), 0);
+            for (i, byte) in pattern(Self::USABLE).into_iter().enumerate() {
+                middle.add(i).write(byte);
+            }
+            Self { base }
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the usable middle, mapped while `self` lives.
+        unsafe { std::slice::from_raw_parts(self.base.cast::<u8>().add(Self::PAGE), Self::USABLE) }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `new`.
+        unsafe { libc::munmap(self.base, Self::USABLE + 2 * Self::PAGE) };
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "no page protection there")]
+fn nothing_outside_the_tensor_is_read() {
+    let guarded = Guarded::new();
+    let all = guarded.bytes();
+    for size in SIZES.into_iter().filter(|&size| size <= all.len()) {
+        for regions in [1, 4, 64] {
+            for data in [&all[..size], &all[all.len() - size..]] {
+                let expected = reference(data, regions);
+                for level in Level::available() {
+                    let mut both = Fingerprint::new(size as u64, regions, level).unwrap();
+                    both.add(0, data);
+                    assert_eq!(both.values(), expected);
+                    let mut xors = vec![0; regions];
+                    region_xor_into(level, data, &mut xors, 1);
+                    assert!(
+                        expected
+                            .iter()
+                            .zip(&xors)
+                            .all(|(both, xor)| both.xor == *xor)
+                    );
+                }
+            }
+        }
+    }
+    // Columns that end at the last byte, and begin at the first.
+    for (itemsize, rows, columns) in [(1, 64, 128), (2, 64, 64), (4, 64, 32), (8, 8, 128)] {
+        let layout = Layout::new(&[rows, columns], &[1, rows as isize], itemsize).unwrap();
+        let bytes = contiguous(all, 0, &[rows, columns], &[1, rows as isize], itemsize);
+        for level in Level::available() {
+            // SAFETY: the view covers the usable memory and nothing else.
+            let found =
+                unsafe { strided::fingerprint(all.as_ptr(), &layout, 4, level, 1).unwrap() };
+            assert_eq!(
+                found.values(),
+                reference(&bytes, 4),
+                "{} {itemsize}",
+                level.name()
+            );
         }
     }
 }

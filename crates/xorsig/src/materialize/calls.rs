@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{Int64Array, RecordBatch, StringArray, UInt8Array, UInt32Array, UInt64Array};
+use arrow_array::{Int64Array, RecordBatch, UInt8Array, UInt32Array, UInt64Array};
 use arrow_schema::ArrowError;
 
 use super::names::Names;
@@ -57,7 +57,6 @@ pub fn batch(names: &Names, calls: &[Call]) -> Result<RecordBatch, ArrowError> {
     let flags = calls
         .iter()
         .map(|c| c.begin.flags | c.end.map_or(0, |end| end.flags));
-    let errors = ends().map(|end| end.and_then(|end| names.optional(end.error)));
     RecordBatch::try_new(
         Table::Calls.schema(),
         vec![
@@ -68,9 +67,7 @@ pub fn batch(names: &Names, calls: &[Call]) -> Result<RecordBatch, ArrowError> {
             Arc::new(UInt8Array::from_iter_values(begins().map(|r| r.phase))),
             Arc::new(UInt32Array::from_iter_values(begins().map(|r| r.thread))),
             Arc::new(UInt32Array::from_iter_values(flags)),
-            Arc::new(StringArray::from_iter_values(
-                begins().map(|r| names.text(r.callee)),
-            )),
+            names.column(begins().map(|r| r.callee)),
             Arc::new(UInt64Array::from_iter_values(begins().map(|r| r.time_ns))),
             Arc::new(UInt64Array::from_iter(
                 ends().map(|end| end.map(|r| r.tick)),
@@ -81,7 +78,7 @@ pub fn batch(names: &Names, calls: &[Call]) -> Result<RecordBatch, ArrowError> {
             Arc::new(UInt8Array::from_iter(
                 ends().map(|end| end.map(|r| r.status)),
             )),
-            Arc::new(StringArray::from_iter(errors)),
+            names.optional_column(ends().map(|end| end.map(|r| r.error))),
         ],
     )
 }

@@ -1,6 +1,7 @@
 //! Verified batches of one rank to Parquet tables that any engine reads.
 //!
-//! `calls.parquet`, `tensors.parquet`, `values.parquet`, `marks.parquet` and `spans.parquet`;
+//! `calls.parquet`, `layouts.parquet`, `tensors.parquet`, `values.parquet`, `marks.parquet` and
+//! `spans.parquet`;
 //! `docs/formats/tables.md` describes their columns. Rows go out batch by batch; what is held is
 //! one batch, the row groups under construction, the names, the calls that are open, and one row
 //! per source expression.
@@ -111,26 +112,31 @@ struct Tables {
 
 impl Tables {
     fn new(output: &Path) -> Result<Self, MaterializeError> {
-        let [calls, tensors, values, marks, spans] =
+        let [calls, layouts, tensors, values, marks, spans] =
             Table::ALL.map(|table| TableWriter::create(output, table));
         Ok(Self {
             names: Names::default(),
             calls: Calls::default(),
             spans: Spans::default(),
-            writers: [calls?, tensors?, values?, marks?, spans?],
+            writers: [calls?, layouts?, tensors?, values?, marks?, spans?],
         })
     }
 
     fn add(&mut self, mut records: Records, regions: usize) -> Result<(), MaterializeError> {
-        self.names.define(
-            std::mem::take(&mut records.names),
-            std::mem::take(&mut records.layouts),
-        );
+        self.names.define(std::mem::take(&mut records.names));
         self.spans.add(&records.spans);
         let calls = self.calls.complete(&records.calls, &records.ends);
         let names = &self.names;
-        let [call_table, tensor_table, value_table, mark_table, _] = &mut self.writers;
+        let [
+            call_table,
+            layout_table,
+            tensor_table,
+            value_table,
+            mark_table,
+            _,
+        ] = &mut self.writers;
         call_table.write(|| calls::batch(names, &calls))?;
+        layout_table.write(|| rows::layouts(names, records.first_layout, &records.layouts))?;
         tensor_table.write(|| rows::tensors(names, &records.tensors, regions))?;
         value_table.write(|| rows::values(names, &records))?;
         mark_table.write(|| rows::marks(names, &records))
@@ -138,7 +144,7 @@ impl Tables {
 
     fn finish(mut self) -> Result<(), MaterializeError> {
         let names = &self.names;
-        let [call_table, _, _, _, span_table] = &mut self.writers;
+        let [call_table, .., span_table] = &mut self.writers;
         let never_ended = self.calls.never_ended();
         call_table.write(|| calls::batch(names, &never_ended))?;
         span_table.write(|| self.spans.batch(names))?;

@@ -1,28 +1,35 @@
-//! The names and layouts of a capture, by id.
+//! The names of a capture, by id.
 
-use crate::capture::records::LayoutRow;
+use std::sync::Arc;
 
-/// Names and layouts defined so far. The reader has checked that every id is defined.
+use arrow_array::types::UInt32Type;
+use arrow_array::{ArrayRef, DictionaryArray, StringArray, UInt32Array};
+
+/// Names defined so far. The reader has checked that every id is defined.
 pub struct Names {
     texts: Vec<String>,
-    layouts: Vec<LayoutRow>,
+    /// The same texts as an array, which dictionaries share.
+    array: ArrayRef,
 }
 
 impl Default for Names {
     /// Only the empty name, which has id 0.
     fn default() -> Self {
+        let texts = vec![String::new()];
         Self {
-            texts: vec![String::new()],
-            layouts: Vec::new(),
+            array: Arc::new(StringArray::from_iter_values(&texts)),
+            texts,
         }
     }
 }
 
 impl Names {
     /// Adds what a batch defines.
-    pub fn define(&mut self, texts: Vec<String>, layouts: Vec<LayoutRow>) {
-        self.texts.extend(texts);
-        self.layouts.extend(layouts);
+    pub fn define(&mut self, texts: Vec<String>) {
+        if !texts.is_empty() {
+            self.texts.extend(texts);
+            self.array = Arc::new(StringArray::from_iter_values(&self.texts));
+        }
     }
 
     /// The text of a name.
@@ -30,13 +37,22 @@ impl Names {
         &self.texts[id as usize]
     }
 
-    /// The text of a name, or `None` for the empty one.
-    pub fn optional(&self, id: u32) -> Option<&str> {
-        (id != 0).then(|| self.text(id))
+    /// A column of names.
+    pub fn column(&self, ids: impl Iterator<Item = u32>) -> ArrayRef {
+        self.dictionary(UInt32Array::from_iter_values(ids))
     }
 
-    /// A layout.
-    pub fn layout(&self, id: u32) -> &LayoutRow {
-        &self.layouts[id as usize]
+    /// A column of names, null for `None` and for the empty name.
+    pub fn optional_column(&self, ids: impl Iterator<Item = Option<u32>>) -> ArrayRef {
+        self.dictionary(UInt32Array::from_iter(
+            ids.map(|id| id.filter(|id| *id != 0)),
+        ))
+    }
+
+    fn dictionary(&self, keys: UInt32Array) -> ArrayRef {
+        Arc::new(DictionaryArray::<UInt32Type>::new(
+            keys,
+            Arc::clone(&self.array),
+        ))
     }
 }

@@ -2,42 +2,53 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::{ListBuilder, PrimitiveBuilder};
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt32Type};
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt8Array, UInt64Array};
+use arrow_array::{
+    ArrayRef, Int64Array, ListArray, PrimitiveArray, RecordBatch, StringArray, UInt8Array,
+    UInt32Array, UInt64Array,
+};
+use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::ArrowError;
 
 use super::names::Names;
 use super::schema::{Table, element};
 use crate::capture::records::{LayoutRow, Records, Tensors};
 
+/// The rows of a batch's new layouts; the first has the id `first`.
+pub fn layouts(
+    names: &Names,
+    first: u32,
+    layouts: &[LayoutRow],
+) -> Result<RecordBatch, ArrowError> {
+    let rows = || layouts.iter();
+    RecordBatch::try_new(
+        Table::Layouts.schema(),
+        vec![
+            Arc::new(UInt32Array::from_iter_values((first..).take(layouts.len()))),
+            names.column(rows().map(|r| r.dtype)),
+            lists::<Int64Type>(rows().map(|r| Some(r.shape.as_slice())))?,
+            lists::<Int64Type>(rows().map(|r| r.strides.as_deref()))?,
+            names.column(rows().map(|r| r.device)),
+            names.column(rows().map(|r| r.kind)),
+            u64s(rows().map(|r| r.logical_nbytes)),
+        ],
+    )
+}
+
 /// The rows of a batch's tensors.
 pub fn tensors(names: &Names, rows: &Tensors, regions: usize) -> Result<RecordBatch, ArrowError> {
-    let layouts = || rows.layouts.iter().map(|id| names.layout(*id));
-    let layout_text = |id: fn(&LayoutRow) -> u32| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values(
-            layouts().map(|layout| names.text(id(layout))),
-        ))
-    };
-    let shapes = layouts().map(|layout| Some(layout.shape.iter().copied()));
-    let strides = layouts().map(|layout| layout.strides.as_ref().map(|s| s.iter().copied()));
-    let notes = rows.notes.iter().map(|id| names.optional(*id));
+    let notes = rows.notes.iter().map(|id| Some(*id));
     RecordBatch::try_new(
         Table::Tensors.schema(),
         vec![
             u64s(rows.calls.iter().copied()),
             u64s(rows.ticks.iter().copied()),
             Arc::new(UInt8Array::from_iter_values(rows.roles.iter().copied())),
-            texts(names, rows.slots.iter().copied()),
-            layout_text(|layout| layout.dtype),
-            lists::<Int64Type, _>(shapes),
-            lists::<Int64Type, _>(strides),
-            layout_text(|layout| layout.device),
-            layout_text(|layout| layout.kind),
-            u64s(layouts().map(|layout| layout.logical_nbytes)),
-            signatures(rows, regions, 0),
-            signatures(rows, regions, 1),
-            Arc::new(StringArray::from_iter(notes)),
+            names.column(rows.slots.iter().copied()),
+            Arc::new(UInt32Array::from_iter_values(rows.layouts.iter().copied())),
+            signatures(rows, regions, 0)?,
+            signatures(rows, regions, 1)?,
+            names.optional_column(notes),
         ],
     )
 }
@@ -52,7 +63,7 @@ pub fn values(names: &Names, batch: &Records) -> Result<RecordBatch, ArrowError>
             u64s(rows.iter().map(|r| r.call)),
             u64s(rows.iter().map(|r| r.tick)),
             Arc::new(UInt8Array::from_iter_values(rows.iter().map(|r| r.role))),
-            texts(names, rows.iter().map(|r| r.slot)),
+            names.column(rows.iter().map(|r| r.slot)),
             Arc::new(StringArray::from_iter_values(text)),
         ],
     )
@@ -61,6 +72,7 @@ pub fn values(names: &Names, batch: &Records) -> Result<RecordBatch, ArrowError>
 /// The rows of a batch's marks. The reader has checked that the batch has their texts.
 pub fn marks(names: &Names, batch: &Records) -> Result<RecordBatch, ArrowError> {
     let rows = &batch.marks;
+    let name = rows.iter().map(|r| names.text(r.name));
     let text = rows.iter().map(|r| &batch.texts[r.text as usize]);
     RecordBatch::try_new(
         Table::Marks.schema(),
@@ -69,53 +81,52 @@ pub fn marks(names: &Names, batch: &Records) -> Result<RecordBatch, ArrowError> 
             u64s(rows.iter().map(|r| r.time_ns)),
             Arc::new(UInt8Array::from_iter_values(rows.iter().map(|r| r.kind))),
             Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.step))),
-            texts(names, rows.iter().map(|r| r.name)),
+            Arc::new(StringArray::from_iter_values(name)),
             Arc::new(StringArray::from_iter_values(text)),
         ],
     )
 }
 
 /// One scheme's values of each tensor: `scheme` 0 is XOR, 1 is mix.
-fn signatures(rows: &Tensors, regions: usize, scheme: usize) -> ArrayRef {
+fn signatures(rows: &Tensors, regions: usize, scheme: usize) -> Result<ArrayRef, ArrowError> {
     let width = 4 * regions;
-    let halves = rows
-        .signatures
-        .chunks_exact(2 * width)
-        .map(|both| &both[scheme * width..][..width]);
-    let words = |half: &'_ [u8]| -> Vec<u32> {
-        half.as_chunks::<4>()
-            .0
-            .iter()
-            .map(|word| u32::from_le_bytes(*word))
-            .collect()
-    };
-    lists::<UInt32Type, _>(
-        rows.present
-            .iter()
-            .zip(halves)
-            .map(|(there, half)| there.then(|| words(half))),
-    )
-}
-
-fn lists<T, I>(rows: impl Iterator<Item = Option<I>>) -> ArrayRef
-where
-    T: ArrowPrimitiveType,
-    I: IntoIterator<Item = T::Native>,
-{
-    let mut lists =
-        ListBuilder::new(PrimitiveBuilder::<T>::new()).with_field(element(T::DATA_TYPE));
-    for row in rows {
-        let present = row.is_some();
-        row.into_iter()
-            .flatten()
-            .for_each(|item| lists.values().append_value(item));
-        lists.append(present);
+    let present = rows.present.iter().filter(|present| **present).count();
+    let mut words: Vec<u32> = Vec::with_capacity(regions * present);
+    // A batch without signatures has no regions either when nothing was read before it.
+    let both = rows.signatures.chunks_exact((2 * width).max(1));
+    for (both, _) in both.zip(&rows.present).filter(|(_, present)| **present) {
+        let half = both[scheme * width..][..width].as_chunks::<4>().0;
+        words.extend(half.iter().map(|word| u32::from_le_bytes(*word)));
     }
-    Arc::new(lists.finish())
+    let lengths = rows
+        .present
+        .iter()
+        .map(|there| usize::from(*there) * regions);
+    let nulls = NullBuffer::from(rows.present.as_slice());
+    list_array::<UInt32Type>(lengths, words, nulls)
 }
 
-fn texts(names: &Names, ids: impl Iterator<Item = u32>) -> ArrayRef {
-    Arc::new(StringArray::from_iter_values(ids.map(|id| names.text(id))))
+fn lists<'a, T: ArrowPrimitiveType>(
+    rows: impl Iterator<Item = Option<&'a [T::Native]>> + Clone,
+) -> Result<ArrayRef, ArrowError> {
+    let lengths = rows.clone().map(|row| row.map_or(0, <[_]>::len));
+    let mut items = Vec::new();
+    for row in rows.clone().flatten() {
+        items.extend_from_slice(row);
+    }
+    let nulls = rows.map(|row| row.is_some()).collect();
+    list_array::<T>(lengths, items, nulls)
+}
+
+fn list_array<T: ArrowPrimitiveType>(
+    lengths: impl Iterator<Item = usize>,
+    items: Vec<T::Native>,
+    nulls: NullBuffer,
+) -> Result<ArrayRef, ArrowError> {
+    let items = Arc::new(PrimitiveArray::<T>::new(items.into(), None));
+    let offsets = OffsetBuffer::from_lengths(lengths);
+    let lists = ListArray::try_new(element(T::DATA_TYPE), offsets, items, Some(nulls))?;
+    Ok(Arc::new(lists))
 }
 
 fn u64s(values: impl Iterator<Item = u64>) -> ArrayRef {

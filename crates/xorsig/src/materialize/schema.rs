@@ -9,6 +9,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 pub enum Table {
     /// One row per call.
     Calls,
+    /// One row per layout of a tensor.
+    Layouts,
     /// One row per tensor at the boundary of a call.
     Tensors,
     /// One row per value that is not a tensor.
@@ -21,8 +23,9 @@ pub enum Table {
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Calls,
+        Self::Layouts,
         Self::Tensors,
         Self::Values,
         Self::Marks,
@@ -33,6 +36,7 @@ impl Table {
     pub fn file_name(self) -> &'static str {
         match self {
             Self::Calls => "calls.parquet",
+            Self::Layouts => "layouts.parquet",
             Self::Tensors => "tensors.parquet",
             Self::Values => "values.parquet",
             Self::Marks => "marks.parquet",
@@ -40,9 +44,10 @@ impl Table {
         }
     }
 
-    /// The table's columns.
+    /// The table's columns. Names are dictionaries in memory only: the file has plain texts.
     pub fn schema(self) -> SchemaRef {
         use DataType::{Int32, Int64, UInt8, UInt32, UInt64, Utf8};
+        let name = || DataType::Dictionary(Box::new(UInt32), Box::new(Utf8));
         let some = |name: &str, data_type: DataType| Field::new(name, data_type, false);
         let maybe = |name: &str, data_type: DataType| Field::new(name, data_type, true);
         let fields = match self {
@@ -54,33 +59,37 @@ impl Table {
                 some("phase", UInt8),
                 some("thread", UInt32),
                 some("flags", UInt32),
-                some("callee", Utf8),
+                some("callee", name()),
                 some("time_begin_ns", UInt64),
                 maybe("tick_end", UInt64),
                 maybe("time_end_ns", UInt64),
                 maybe("status", UInt8),
-                maybe("error", Utf8),
+                maybe("error", name()),
+            ],
+            Self::Layouts => vec![
+                some("layout", UInt32),
+                some("dtype", name()),
+                some("shape", list(Int64)),
+                maybe("strides", list(Int64)),
+                some("device", name()),
+                some("kind", name()),
+                some("logical_nbytes", UInt64),
             ],
             Self::Tensors => vec![
                 some("call", UInt64),
                 some("tick", UInt64),
                 some("role", UInt8),
-                some("slot", Utf8),
-                some("dtype", Utf8),
-                some("shape", list(Int64)),
-                maybe("strides", list(Int64)),
-                some("device", Utf8),
-                some("kind", Utf8),
-                some("logical_nbytes", UInt64),
+                some("slot", name()),
+                some("layout", UInt32),
                 maybe("xor_sig", list(UInt32)),
                 maybe("mix_sig", list(UInt32)),
-                maybe("note", Utf8),
+                maybe("note", name()),
             ],
             Self::Values => vec![
                 some("call", UInt64),
                 some("tick", UInt64),
                 some("role", UInt8),
-                some("slot", Utf8),
+                some("slot", name()),
                 some("value", Utf8),
             ],
             Self::Marks => vec![

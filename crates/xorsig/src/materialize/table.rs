@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use arrow_array::RecordBatch;
-use arrow_schema::ArrowError;
+use arrow_schema::{ArrowError, DataType};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
+use parquet::basic::{Compression, Encoding};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
 
 use super::schema::Table;
 use super::{MaterializeError, table_error};
@@ -16,6 +17,30 @@ use crate::capture::error::CaptureError;
 
 /// Rows of a row group: enough to compress well, few enough to hold in memory.
 const ROW_GROUP_ROWS: usize = 1 << 18;
+
+/// Dictionaries and statistics where they help: values that hardly repeat (ticks, fingerprints)
+/// are faster and smaller without, and only numbers are worth comparing with a bound.
+fn properties(table: Table) -> WriterProperties {
+    let mut builder = WriterProperties::builder()
+        .set_compression(Compression::LZ4_RAW)
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_dictionary_enabled(true)
+        .set_statistics_enabled(EnabledStatistics::None);
+    for field in table.schema().fields() {
+        let column = ColumnPath::from(field.name().as_str());
+        if matches!(field.data_type(), DataType::UInt64 | DataType::Int64) {
+            builder = builder
+                .set_column_statistics_enabled(column.clone(), EnabledStatistics::Chunk)
+                .set_column_dictionary_enabled(column.clone(), false)
+                .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+        }
+    }
+    for signature in ["xor_sig", "mix_sig"] {
+        let parts = [signature, "list", "element"].map(String::from).to_vec();
+        builder = builder.set_column_dictionary_enabled(ColumnPath::new(parts), false);
+    }
+    builder.build()
+}
 
 /// Writes a table under a hidden name, which is removed if the table is not finished.
 pub struct TableWriter {
@@ -46,13 +71,9 @@ impl TableWriter {
         let hidden = output.join(format!(".{name}.{}.tmp", std::process::id()));
         let file = File::create(&hidden).map_err(CaptureError::io("create", &hidden))?;
         let unfinished = Unfinished { hidden, path };
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::LZ4_RAW)
-            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-            .build();
         // Without the Arrow schema in its metadata, every engine sees the same plain types.
         let options = ArrowWriterOptions::new()
-            .with_properties(properties)
+            .with_properties(properties(table))
             .with_skip_arrow_metadata(true);
         let writer = ArrowWriter::try_new_with_options(file, table.schema(), options)
             .map_err(table_error(&unfinished.path))?;

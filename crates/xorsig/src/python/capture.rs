@@ -11,6 +11,9 @@ use crate::capture::parse_capture_id;
 use crate::capture::records::{SpanRow, TensorRow};
 use crate::capture::writer::{self, Options, Stats, WriteError};
 
+/// Slot, layout, signature and note of a tensor.
+type Row = (u32, u32, Option<pyo3::pybacked::PyBackedBytes>, u32);
+
 /// Appends records of one rank; a native thread encodes and publishes them in batches.
 ///
 /// Safe to share between threads. A batch is cut when it is full, or when a record arrives and
@@ -217,6 +220,33 @@ impl CaptureWriter {
         self.append(py, |batch| batch.tensor(row))
     }
 
+    /// Records several tensors of a call in one call of this method.
+    ///
+    /// Args:
+    ///     call: Tick of the call, 0 for none.
+    ///     role: As for ``tensor``, the same for all.
+    ///     rows: ``(slot_name_id, layout_id, signature, note_name_id)`` of each tensor.
+    ///
+    /// Raises:
+    ///     ValueError: As ``tensor``; the rows before the wrong one are recorded.
+    ///     OSError: Publishing an earlier batch failed.
+    fn tensors(&self, py: Python<'_>, call: u64, role: u8, rows: Vec<Row>) -> PyResult<()> {
+        self.append(py, |batch| {
+            for (slot, layout, signature, note) in &rows {
+                batch.tensor(TensorRow {
+                    tick: 0,
+                    call,
+                    role,
+                    slot: *slot,
+                    layout: *layout,
+                    signature: signature.as_deref(),
+                    note: *note,
+                })?;
+            }
+            Ok(())
+        })
+    }
+
     /// Records a value that is not a tensor, by its text.
     ///
     /// Texts need no ``intern``: what is kept of them goes with their batch.
@@ -234,7 +264,7 @@ impl CaptureWriter {
     /// Records something that belongs to the run and not to a call.
     ///
     /// Args:
-    ///     kind: 0 step completed, 1 user mark, 2 session note, 3 data.
+    ///     kind: 0 step completed, 1 user mark, 2 session note, 3 data, 4 place.
     ///     step: Step label.
     ///     name_id: Name.
     ///     text: The mark's value.

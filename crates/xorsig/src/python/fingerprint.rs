@@ -3,16 +3,18 @@
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 
 use crate::fingerprint::layout::{Layout, LayoutError};
 use crate::fingerprint::level::Level;
 use crate::fingerprint::regions::Regions;
 use crate::fingerprint::strided;
-use crate::fingerprint::{self as fingerprints, MAX_REGIONS};
+use crate::fingerprint::threads::default_threads;
+use crate::fingerprint::{self as fingerprints, Fingerprint, MAX_REGIONS};
 
-/// The GIL is released for inputs of at least this many bytes: below, hashing takes less time
-/// (about 10 µs) than a contended lock takes to come back.
+/// The GIL is released for inputs of at least this many bytes. Releasing and taking it back costs
+/// about 50 ns where nobody waits; where a thread does, it may keep the GIL for its switch
+/// interval (5 ms). This many bytes take 4 to 15 µs, which no other thread misses.
 const RELEASE_BYTES: usize = 256 * 1024;
 
 /// The memory of an object with the buffer protocol, held while this value lives.
@@ -57,6 +59,15 @@ pub(super) fn release<T: Send>(
     }
 }
 
+/// The number of threads that an argument or else the environment asks for.
+fn thread_count(threads: Option<usize>) -> PyResult<usize> {
+    match threads {
+        Some(0) => Err(PyValueError::new_err("threads must be at least 1")),
+        Some(threads) => Ok(threads),
+        None => Ok(default_threads()),
+    }
+}
+
 fn regions_error() -> PyErr {
     PyValueError::new_err(format!("regions must be 1 to {MAX_REGIONS}"))
 }
@@ -67,6 +78,9 @@ fn regions_error() -> PyErr {
 ///     data: Anything with a C-contiguous buffer, taken as bytes; a last, partial word is padded
 ///         with zero bytes. Nothing may write to it during the call: the GIL is released from
 ///         256 KiB on.
+///     threads: Most threads to share a large input, 8 MiB or more for each. None: what
+///         ``XORSIG_THREADS`` says, else the smallest of ``OMP_NUM_THREADS``, the processors
+///         that the process may use, and 4. The value does not depend on it.
 ///
 /// Returns:
 ///     An unsigned 32-bit integer; 0 for no bytes.
@@ -77,8 +91,14 @@ fn regions_error() -> PyErr {
 /// Source:
 ///     Fingerprint specification F6; vectors in crates/xorsig/vectors.
 #[pyfunction]
-pub fn xor(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u32> {
-    Ok(Bytes::new(data)?.with(py, fingerprints::xor))
+#[pyo3(signature = (data, *, threads=None))]
+pub fn xor(py: Python<'_>, data: &Bound<'_, PyAny>, threads: Option<usize>) -> PyResult<u32> {
+    let threads = thread_count(threads)?;
+    let mut value = [0];
+    Bytes::new(data)?.with(py, |bytes| {
+        fingerprints::region_xor_into(Level::detect(), bytes, &mut value, threads)
+    });
+    Ok(value[0])
 }
 
 /// XOR of the words of each region of ``data``: scheme ``flat-u32-le-v1``.
@@ -86,25 +106,35 @@ pub fn xor(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u32> {
 /// Args:
 ///     data: As for ``xor``.
 ///     regions: Number of contiguous regions, 1 to 64.
+///     threads: As for ``xor``.
 ///
 /// Returns:
 ///     One unsigned 32-bit integer per region; 0 for an empty region.
 ///
 /// Raises:
 ///     BufferError: The buffer is not C-contiguous.
-///     ValueError: ``regions`` is out of range.
+///     ValueError: ``regions`` or ``threads`` is out of range.
 ///
 /// Source:
 ///     Fingerprint specification F2-F4.
 #[pyfunction]
-#[pyo3(signature = (data, regions=4))]
+#[pyo3(signature = (data, regions=4, *, threads=None))]
 pub fn region_xor<'py>(
     py: Python<'py>,
     data: &Bound<'py, PyAny>,
     regions: usize,
-) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
-    let values = Bytes::new(data)?.with(py, |bytes| fingerprints::region_xor(bytes, regions));
-    pyo3::types::PyTuple::new(py, values.ok_or_else(regions_error)?)
+    threads: Option<usize>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let threads = thread_count(threads)?;
+    let mut values = [0; MAX_REGIONS];
+    let values = values.get_mut(..regions).ok_or_else(regions_error)?;
+    let valid = Bytes::new(data)?.with(py, |bytes| {
+        fingerprints::region_xor_into(Level::detect(), bytes, values, threads)
+    });
+    if !valid {
+        return Err(regions_error());
+    }
+    PyTuple::new(py, values.iter())
 }
 
 /// XOR of the mixed words of each region of ``data``: scheme ``flat-u32-mix-v1``.
@@ -114,25 +144,31 @@ pub fn region_xor<'py>(
 /// Args:
 ///     data: As for ``xor``.
 ///     regions: Number of contiguous regions, 1 to 64.
+///     threads: As for ``xor``.
 ///
 /// Returns:
 ///     One unsigned 32-bit integer per region; 0 for an empty region.
 ///
 /// Raises:
 ///     BufferError: The buffer is not C-contiguous.
-///     ValueError: ``regions`` is out of range.
+///     ValueError: ``regions`` or ``threads`` is out of range.
 ///
 /// Source:
 ///     Fingerprint specification F13; the mixer is defined in docs/formats/fingerprint.md.
 #[pyfunction]
-#[pyo3(signature = (data, regions=4))]
+#[pyo3(signature = (data, regions=4, *, threads=None))]
 pub fn region_mix<'py>(
     py: Python<'py>,
     data: &Bound<'py, PyAny>,
     regions: usize,
-) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
-    let values = Bytes::new(data)?.with(py, |bytes| fingerprints::region_mix(bytes, regions));
-    pyo3::types::PyTuple::new(py, values.ok_or_else(regions_error)?)
+    threads: Option<usize>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let threads = thread_count(threads)?;
+    let bytes = Bytes::new(data)?;
+    let length = bytes.0.len_bytes() as u64;
+    let mut both = Fingerprint::new(length, regions, Level::detect()).ok_or_else(regions_error)?;
+    bytes.with(py, |bytes| both.add_all(bytes, threads));
+    PyTuple::new(py, both.values().iter().map(|values| values.mix))
 }
 
 /// Half-open byte range of each region of a tensor of ``nbytes`` bytes.
@@ -214,18 +250,19 @@ pub fn row_xor(py: Python<'_>, data: &Bound<'_, PyAny>, rows: usize) -> PyResult
 ///     strides: Distances of the dimensions in elements; may be 0 or negative.
 ///     itemsize: Size of an element, 1 to 1024 bytes.
 ///     regions: Number of regions, 1 to 64.
+///     threads: As for ``xor``; a tensor that is not dense is read by one.
 ///
 /// Returns:
 ///     ``8 * regions`` bytes: the XOR values, then the mix values, as little-endian u32.
 ///
 /// Raises:
 ///     ValueError: The description is contradictory or too large for memory, ``address`` is 0
-///         although there are elements, or ``regions`` is out of range.
+///         although there are elements, or ``regions`` or ``threads`` is out of range.
 ///
 /// Source:
 ///     Fingerprint specification F1-F4, F8, F13.
 #[pyfunction]
-#[pyo3(signature = (address, shape, strides, itemsize, regions=4))]
+#[pyo3(signature = (address, shape, strides, itemsize, regions=4, *, threads=None))]
 pub fn fingerprint<'py>(
     py: Python<'py>,
     address: usize,
@@ -233,14 +270,16 @@ pub fn fingerprint<'py>(
     strides: Vec<isize>,
     itemsize: usize,
     regions: usize,
+    threads: Option<usize>,
 ) -> PyResult<Bound<'py, PyBytes>> {
+    let threads = thread_count(threads)?;
     let invalid = |error: LayoutError| PyValueError::new_err(error.to_string());
     let layout = Layout::new(&shape, &strides, itemsize).map_err(invalid)?;
     let value = release(py, layout.nbytes(), || {
         let pointer = std::ptr::with_exposed_provenance(address);
         // SAFETY: that the address and the layout describe readable memory is this function's
         // documented precondition; Python cannot prove it and this code cannot check it.
-        unsafe { strided::fingerprint(pointer, &layout, regions, Level::detect()) }
+        unsafe { strided::fingerprint(pointer, &layout, regions, Level::detect(), threads) }
     });
     Ok(PyBytes::new(py, &value.map_err(invalid)?.to_bytes()))
 }

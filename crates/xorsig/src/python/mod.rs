@@ -27,11 +27,15 @@ mod _xorsig {
     #[pymodule_export]
     use super::tensor::fingerprint_tensor;
 
+    use crate::fingerprint::level::Level;
     use crate::{capture, fingerprint as fingerprints};
+    use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // A wrong XORSIG_BACKEND is reported here, not at the first tensor.
+        Level::select().map_err(|error| PyValueError::new_err(error.to_string()))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("FORMAT_VERSION", capture::FORMAT_VERSION)?;
         module.add("XOR_SCHEME", fingerprints::XOR_SCHEME)?;

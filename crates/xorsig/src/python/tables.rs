@@ -21,6 +21,11 @@ fn summary_dict<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound<'py, 
     Ok(dict)
 }
 
+/// The number of threads that is asked for, or that of the processors that may be used.
+fn thread_count(threads: Option<usize>) -> usize {
+    threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 /// Decodes every batch of a rank's directory and raises on the first that is wrong.
 ///
 /// Args:
@@ -29,6 +34,7 @@ fn summary_dict<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound<'py, 
 ///     rank: Rank that the batches must name.
 ///     expected_batches: Number of batches according to the rank's receipt.
 ///     expected_records: Number of records according to the rank's receipt.
+///     threads: Batches that are decoded at the same time; as many as there are processors if None.
 ///
 /// Returns:
 ///     ``batches``, ``records``, ``bytes``, ``last_tick``, ``created_unix_ns``, ``regions``.
@@ -42,7 +48,9 @@ fn summary_dict<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound<'py, 
 /// Source:
 ///     Protocol specification B6; docs/formats/batch.md.
 #[pyfunction]
-#[pyo3(signature = (directory, capture_id, rank, expected_batches=None, expected_records=None))]
+#[pyo3(signature = (
+    directory, capture_id, rank, expected_batches=None, expected_records=None, threads=None
+))]
 pub fn verify_capture<'py>(
     py: Python<'py>,
     directory: PathBuf,
@@ -50,13 +58,18 @@ pub fn verify_capture<'py>(
     rank: u32,
     expected_batches: Option<u64>,
     expected_records: Option<u64>,
+    threads: Option<usize>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let id = parse_capture_id(capture_id).map_err(|error| from_capture(py, &error))?;
     let expected = Expected {
         batches: expected_batches,
         records: expected_records,
     };
-    let verify = || CaptureReader::open(&directory, id, rank, expected)?.finish();
+    let verify = || {
+        CaptureReader::open(&directory, id, rank, expected)?
+            .with_threads(thread_count(threads))
+            .finish()
+    };
     let summary = py
         .detach(verify)
         .map_err(|error| from_capture(py, &error))?;
@@ -76,6 +89,7 @@ pub fn verify_capture<'py>(
 ///     partial: Keep the complete batches before the first wrong one instead of raising.
 ///     expected_batches: Number of batches according to the rank's receipt.
 ///     expected_records: Number of records according to the rank's receipt.
+///     threads: Batches that are decoded at the same time; as many as there are processors if None.
 ///
 /// Returns:
 ///     What ``verify_capture`` returns for the batches that went into the tables, and
@@ -91,7 +105,7 @@ pub fn verify_capture<'py>(
 #[pyfunction]
 #[pyo3(signature = (
     directory, output, *, capture_id, rank, partial=false,
-    expected_batches=None, expected_records=None
+    expected_batches=None, expected_records=None, threads=None
 ))]
 #[expect(
     clippy::too_many_arguments,
@@ -106,6 +120,7 @@ pub fn materialize<'py>(
     partial: bool,
     expected_batches: Option<u64>,
     expected_records: Option<u64>,
+    threads: Option<usize>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let id = parse_capture_id(capture_id).map_err(|error| from_capture(py, &error))?;
     let expected = Expected {
@@ -114,6 +129,7 @@ pub fn materialize<'py>(
     };
     let run = || {
         let reader = CaptureReader::open(&directory, id, rank, expected)?;
+        let reader = reader.with_threads(thread_count(threads));
         tables::materialize(reader, &output, partial)
     };
     let outcome = py

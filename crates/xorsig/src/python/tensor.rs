@@ -10,6 +10,7 @@ use crate::dlpack::{DeviceKind, Refusal, TorchTensors};
 use crate::fingerprint::layout::LayoutError;
 use crate::fingerprint::level::Level;
 use crate::fingerprint::strided;
+use crate::fingerprint::threads::default_threads;
 
 /// Both values of each region of a torch tensor on the host.
 ///
@@ -60,7 +61,15 @@ pub fn fingerprint_tensor<'py>(
         let pointer = std::ptr::with_exposed_provenance(address);
         // SAFETY: torch has described readable memory of this layout, and the caller's reference
         // keeps it; that nothing resizes or writes it meanwhile is the caller's to ensure.
-        unsafe { strided::fingerprint(pointer, &layout, regions, Level::detect()) }
+        unsafe {
+            strided::fingerprint(
+                pointer,
+                &layout,
+                regions,
+                Level::detect(),
+                default_threads(),
+            )
+        }
     });
     Ok(PyBytes::new(py, &value.map_err(invalid)?.to_bytes()))
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -64,15 +65,22 @@ def test_tables_hold_every_field(capture: Any) -> None:
     assert outer[1] is None
     assert tables["tensors"].rows(named=True) == [
         {
-            "call": 2, "tick": 3, "role": 0, "slot": "arg[0]", "dtype": "torch.float32",
-            "shape": [2, 3], "strides": [3, 1], "device": "cpu", "kind": "strided",
-            "logical_nbytes": 24, "xor_sig": [1, 2, 3, 4], "mix_sig": [5, 6, 7, 0xFFFFFFFF],
-            "note": None,
+            "call": 2, "tick": 3, "role": 0, "slot": "arg[0]", "layout": 0,
+            "xor_sig": [1, 2, 3, 4], "mix_sig": [5, 6, 7, 0xFFFFFFFF], "note": None,
         },
         {
-            "call": 2, "tick": 4, "role": 1, "slot": "out", "dtype": "torch.int64", "shape": [],
-            "strides": None, "device": "meta", "kind": "meta", "logical_nbytes": 8,
+            "call": 2, "tick": 4, "role": 1, "slot": "out", "layout": 1,
             "xor_sig": None, "mix_sig": None, "note": "no data",
+        },
+    ]  # fmt: skip
+    assert tables["layouts"].rows(named=True) == [
+        {
+            "layout": 0, "dtype": "torch.float32", "shape": [2, 3], "strides": [3, 1],
+            "device": "cpu", "kind": "strided", "logical_nbytes": 24,
+        },
+        {
+            "layout": 1, "dtype": "torch.int64", "shape": [], "strides": None,
+            "device": "meta", "kind": "meta", "logical_nbytes": 8,
         },
     ]  # fmt: skip
     assert tables["values"].rows(named=True) == [
@@ -101,9 +109,12 @@ def test_tables_have_the_documented_types(capture: Any) -> None:
             "status": u8, "error": text,
         },
         "tensors": {
-            "call": u64, "tick": u64, "role": u8, "slot": text, "dtype": text,
-            "shape": pl.List(i64), "strides": pl.List(i64), "device": text, "kind": text,
-            "logical_nbytes": u64, "xor_sig": pl.List(u32), "mix_sig": pl.List(u32), "note": text,
+            "call": u64, "tick": u64, "role": u8, "slot": text, "layout": u32,
+            "xor_sig": pl.List(u32), "mix_sig": pl.List(u32), "note": text,
+        },
+        "layouts": {
+            "layout": u32, "dtype": text, "shape": pl.List(i64), "strides": pl.List(i64),
+            "device": text, "kind": text, "logical_nbytes": u64,
         },
         "values": {"call": u64, "tick": u64, "role": u8, "slot": text, "value": text},
         "marks": {
@@ -116,6 +127,57 @@ def test_tables_have_the_documented_types(capture: Any) -> None:
     }  # fmt: skip
     schemas = {path.stem: dict(pl.read_parquet_schema(path)) for path in capture.tables.iterdir()}
     assert schemas == expected
+
+
+def test_duckdb_reads_the_tables_as_polars_does(capture: Any) -> None:
+    writer = capture.writer(max_batch_records=3)
+    records_of_every_kind(writer)
+    writer.close()
+    capture.materialize()
+    for path in capture.tables.iterdir():
+        with duckdb.connect() as connection:
+            found = connection.execute(f"select * from read_parquet('{path}')").fetchall()
+        assert found == pl.read_parquet(path).rows(), path.name
+
+
+def test_threads_read_what_one_thread_reads(capture: Any, write_calls: Write) -> None:
+    writer = capture.writer(max_batch_records=16)
+    write_calls(writer, 200)
+    assert writer.close()["batches"] == 50
+    assert capture.verify(threads=1) == capture.verify(threads=3) == capture.verify()
+    capture.materialize(threads=1)
+    alone = {path.name: path.read_bytes() for path in capture.tables.iterdir()}
+    capture.materialize(threads=4)
+    assert {path.name: path.read_bytes() for path in capture.tables.iterdir()} == alone
+    capture.batch(30).unlink()
+    capture.batch(31).unlink()
+    for threads in (1, 4):
+        with pytest.raises(xorsig.CorruptBatchError) as caught:
+            capture.verify(threads=threads)
+        assert caught.value.sequence == 30
+        assert caught.value.reason == "the batch is missing, and those up to 31"
+
+
+def test_tensors_of_an_event_are_recorded_in_one_call(capture: Any) -> None:
+    writer = capture.writer()
+    layout = writer.layout("torch.float32", (2, 3), (3, 1), "cpu", "strided", 24)
+    call = writer.begin(0, 0, 0, 0, 0, 0, 0)
+    slot, note = writer.intern("arg[0]"), writer.intern("no data")
+    writer.tensors(call, 1, [(slot, layout, SIGNATURE, 0), (slot, layout, None, note)])
+    writer.tensors(call, 0, [])
+    with pytest.raises(ValueError, match="layout_id"):
+        writer.tensors(call, 1, [(slot, layout, None, 0), (slot, 9, None, 0)])
+    with pytest.raises(ValueError, match="length 4"):
+        writer.tensors(call, 1, [(slot, layout)])  # type: ignore[list-item]
+    writer.close()
+    capture.materialize()
+    tensors = pl.read_parquet(capture.tables / "tensors.parquet")
+    assert tensors.select("tick", "role", "xor_sig", "note").rows() == [
+        (2, 1, [1, 2, 3, 4], None),
+        (3, 1, None, "no data"),
+        # What preceded the row that was refused.
+        (4, 1, None, None),
+    ]
 
 
 def test_ids_are_stable_across_batches(capture: Any) -> None:
@@ -252,5 +314,6 @@ def test_tables_of_an_earlier_run_are_replaced(capture: Any, write_calls: Write)
     assert len(pl.read_parquet(capture.tables / "calls.parquet")) == 2
     names = sorted(path.name for path in capture.tables.iterdir())
     assert names == [
-        "calls.parquet", "marks.parquet", "spans.parquet", "tensors.parquet", "values.parquet",
+        "calls.parquet", "layouts.parquet", "marks.parquet", "spans.parquet", "tensors.parquet",
+        "values.parquet",
     ]  # fmt: skip

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -192,6 +195,40 @@ def test_rows_are_padded_on_their_own() -> None:
     for rows in (0, 3):
         with pytest.raises(ValueError, match="equal rows"):
             xorsig.row_xor(data, rows)
+
+
+@pytest.mark.requirement("F8")
+def test_values_do_not_depend_on_the_number_of_threads() -> None:
+    array = np.random.default_rng(5).integers(0, 256, (17 << 20) + 3, np.uint8)
+    arguments = (array.ctypes.data, array.shape, (1,), 1)
+    for threads in (2, 5):
+        assert xorsig.xor(array, threads=threads) == xorsig.xor(array, threads=1)
+        for call in (xorsig.region_xor, xorsig.region_mix):
+            assert call(array, 7, threads=threads) == call(array, 7, threads=1)
+        several = xorsig.fingerprint(*arguments, threads=threads)
+        assert several == xorsig.fingerprint(*arguments, threads=1)
+    with pytest.raises(ValueError, match="threads"):
+        xorsig.xor(array, threads=0)
+
+
+def in_a_process_with(**environment: str) -> subprocess.CompletedProcess[str]:
+    program = "import xorsig; print(xorsig.region_mix(bytes(range(251)) * 99, 3))"
+    command = [sys.executable, "-c", program]
+    variables = os.environ | environment
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+
+def test_backend_of_the_environment_gives_the_same_values() -> None:
+    expected = f"{xorsig.region_mix(bytes(range(251)) * 99, 3)}\n"
+    for backend in ("portable", ""):
+        assert in_a_process_with(XORSIG_BACKEND=backend).stdout == expected
+
+
+def test_unknown_backend_fails_at_import_and_names_the_known_ones() -> None:
+    completed = in_a_process_with(XORSIG_BACKEND="abacus")
+    assert completed.returncode != 0
+    assert "ValueError: XORSIG_BACKEND" in completed.stderr
+    assert "portable" in completed.stderr
 
 
 def test_byte_ranges_are_cut_at_the_logical_size() -> None:

@@ -13,7 +13,7 @@ from opguard.tools.commands.options import (
     UsageError,
     parse_options,
 )
-from opguard.tools.commands.workflow import WorkloadOptions
+from opguard.tools.commands.workflow import SideOptions, WorkloadOptions
 
 
 def parse(*arguments: str) -> argparse.Namespace:
@@ -40,9 +40,8 @@ def test_defaults_are_this_interpreter_one_rank_and_a_new_directory_here(sides: 
     assert options.checkouts == {"baseline": sides / "a", "candidate": sides / "b"}
     assert options.workload == WorkloadOptions(
         script="train.py",
-        launcher=[sys.executable],
+        sides={side: SideOptions([sys.executable], {}) for side in ("baseline", "candidate")},
         arguments=[],
-        environment={},
         ranks=1,
         timeout_seconds=1800.0,
     )
@@ -58,7 +57,7 @@ def test_number_of_ranks_selects_torchrun_in_this_interpreter(sides: Path) -> No
     )
 
     assert isinstance(options, CheckoutOptions)
-    assert options.workload.launcher == [
+    assert options.workload.sides["candidate"].launcher == [
         sys.executable,
         "-m",
         "torch.distributed.run",
@@ -67,7 +66,41 @@ def test_number_of_ranks_selects_torchrun_in_this_interpreter(sides: Path) -> No
     ]
     assert options.workload.ranks == 2
     assert options.workload.arguments == ["--seed", "0"]
-    assert options.workload.workload(sides / "a").ranks == [0, 1]
+    assert options.workload.workload("baseline", sides / "a").ranks == [0, 1]
+
+
+def test_each_side_has_an_interpreter_and_variables_of_its_own(sides: Path) -> None:
+    for name in ("old", "new"):
+        python = sides / name / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.symlink_to(sys.executable)
+    options = parse_options(
+        parse(
+            *("--baseline", "../a", "--candidate", "../a", "--env", "A=1", "--env", "B=1"),
+            *("--baseline-python", "../old", "--candidate-python", "../new/bin/python"),
+            *("--candidate-env", "B=2", "--depth", "aten"),
+        )
+    )
+
+    assert isinstance(options, CheckoutOptions)
+    assert options.workload.sides == {
+        "baseline": SideOptions([str(sides / "old/bin/python")], {"A": "1", "B": "1"}),
+        "candidate": SideOptions([str(sides / "new/bin/python")], {"A": "1", "B": "2"}),
+    }
+    assert options.workload.depth == "aten"
+
+
+def test_one_side_may_have_a_launcher_of_its_own(sides: Path) -> None:
+    options = parse_options(
+        parse(
+            *("--baseline", "../a", "--candidate", "../b"),
+            *("--launcher", "both", "--candidate-launcher", "srun python"),
+        )
+    )
+
+    assert isinstance(options, CheckoutOptions)
+    found = {side: how.launcher for side, how in options.workload.sides.items()}
+    assert found == {"baseline": ["both"], "candidate": ["srun", "python"]}
 
 
 def test_launcher_environment_and_directories_are_taken_as_given(sides: Path) -> None:
@@ -81,8 +114,9 @@ def test_launcher_environment_and_directories_are_taken_as_given(sides: Path) ->
     )
 
     assert isinstance(options, CheckoutOptions)
-    assert options.workload.launcher == ["srun", "--ntasks=2", "my python"]
-    assert options.workload.environment == {"A": "1", "B": "x=y", "C": ""}
+    assert options.workload.sides["baseline"] == SideOptions(
+        ["srun", "--ntasks=2", "my python"], {"A": "1", "B": "x=y", "C": ""}
+    )
     assert options.workload.timeout_seconds == 2.5
     assert (options.output, options.local_root) == (sides / "work/out", sides / "work/local")
     assert options.checkouts == {"baseline": sides / "a", "candidate": sides / "a"}
@@ -106,6 +140,8 @@ def test_default_output_is_outside_a_checkout_that_is_the_current_folder(
     [
         (["--baseline", "../a"], "--candidate"),
         (["--candidate", "../a"], "--baseline"),
+        (["--baseline", "../a", "--candidate", "../b", "--baseline-python", "x"], "--baseline-p"),
+        (["--baseline", "../a", "--candidate", "../b", "--candidate-env", "x"], "--candidate-env"),
         (["--baseline", "../missing", "--candidate", "../b"], "--baseline"),
         (["--baseline", "../a", "--candidate", "../b", "--script", "x.py"], "--script"),
         (["--baseline", "../a", "--candidate", "../b", "--partial"], "--partial"),
@@ -197,3 +233,32 @@ def test_repeat_that_is_no_capture_is_named_with_its_option(sides: Path) -> None
 
     with pytest.raises(UsageError, match="--repeats: "):
         parse_options(parse("--captures", "../one", "../two", "--repeats", "."))
+
+
+def test_limits_of_the_recording_become_variables_of_the_workload(sides: Path) -> None:
+    limits = ("--steps", "0-3,10", "--levels", "2", "--env", "A=1")
+    options = parse_options(parse("--baseline", "../a", "--candidate", "../b", *limits))
+
+    assert isinstance(options, CheckoutOptions)
+    expected = {"A": "1", "OPGUARD_SELECT_STEPS": "0-3,10", "OPGUARD_SELECT_LEVELS": "2"}
+    assert all(side.environment == expected for side in options.workload.sides.values())
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ("--steps", "3-1"),
+        ("--phases", "sideways"),
+        ("--callsites", "a:b:c:d"),
+        ("--levels", "0"),
+        ("--steps", "1", "--env", "OPGUARD_SELECT_STEPS=2"),
+    ],
+)
+def test_malformed_limit_is_a_usage_error(sides: Path, limits: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=limits[0]):
+        parse_options(parse("--baseline", "../a", "--candidate", "../b", *limits))
+
+
+def test_captures_cannot_be_limited_afterwards(sides: Path) -> None:
+    with pytest.raises(UsageError, match="--steps"):
+        parse_options(parse("--captures", "../a", "../b", "--steps", "1"))

@@ -13,6 +13,8 @@ shape, ``?note`` is a tensor whose bytes were not read, ``=text`` a value that i
 
 from __future__ import annotations
 
+import hashlib
+import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,10 +26,12 @@ import polars as pl
 from opguard.tools.compare import Callsite, CaptureView, RankTables
 from opguard.tools.compare.capture import (
     CALLS_SCHEMA,
+    LAYOUTS_SCHEMA,
     MARKS_SCHEMA,
     TENSORS_SCHEMA,
     VALUES_SCHEMA,
 )
+from opguard.tools.compare.places import LibrarySources, read_places
 
 INPUT, OUTPUT, EFFECT_BEFORE, EFFECT_AFTER, GRADIENT, RNG_BEFORE, RNG_AFTER = range(7)
 FORWARD, BACKWARD, OPTIMIZER = range(3)
@@ -60,6 +64,8 @@ class Recording:
     sites: dict[str, int] = field(default_factory=dict)
     loops: set[str] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
+    libraries: dict[str, bytes] = field(default_factory=dict)
+    places: list[dict[str, Any]] = field(default_factory=list)
     _calls: dict[int, dict[str, object]] = field(default_factory=dict)
     _tensors: list[dict[str, object]] = field(default_factory=list)
     _values: list[dict[str, object]] = field(default_factory=list)
@@ -138,6 +144,31 @@ class Recording:
         what |= {"error": "StopIteration"} if text is None else {"outputs": {"out": text}}
         return self.call(loader, name="__next__", **what)
 
+    def library(self, name: str, source: str) -> None:
+        """Give a file of a library; its places are the lines of it."""
+        self.libraries[name] = source.encode()
+
+    def place(self, name: str, text: str, outer: int = 0) -> int:
+        """The number of a place: where ``text`` stands in a library's file, in any function."""
+        lines = self.libraries[name].decode().split("\n")
+        number = next(n for n, line in enumerate(lines, 1) if text in line)
+        column = lines[number - 1].index(text)
+        digest = hashlib.sha256(self.libraries[name]).hexdigest()
+        description = {
+            "outer": outer,
+            "file": f"/env/{name}",
+            "name": name,
+            "qualname": "function",
+            "position": [number, number, column, column + len(text)],
+            "source": digest,
+        }
+        self.places.append(description)
+        return len(self.places)
+
+    def operator(self, inside: str, operator: str, place: int, **what: object) -> int:
+        """Record an operator that a library ran in a call of the callsite ``inside``."""
+        return self.call(inside, flags=16, name=f"{operator}@{place}", **what)
+
     def gradient(self, call: int, slot: str, text: str) -> None:
         """Record a gradient that reaches an output of an earlier call."""
         self._put(call, GRADIENT, {slot: text})
@@ -156,11 +187,22 @@ class Recording:
             pl.DataFrame(
                 list(self._calls.values()), schema=CALLS_SCHEMA | {"tick_begin": pl.UInt64}
             ),
-            pl.DataFrame(self._tensors, schema=TENSORS_SCHEMA),
+            pl.DataFrame(self._tensors, schema=TENSORS_SCHEMA | LAYOUTS_SCHEMA),
             pl.DataFrame(self._values, schema=VALUES_SCHEMA),
-            pl.DataFrame([self._note(text) for text in self.failures], schema=MARKS_SCHEMA),
+            marks := pl.DataFrame(
+                [self._note(text) for text in self.failures] + self._place_marks(),
+                schema=MARKS_SCHEMA,
+            ),
             incomplete,
+            read_places(marks),
         )
+
+    def _place_marks(self) -> list[dict[str, object]]:
+        return [
+            {"tick": number, "time_ns": 0, "kind": 4, "step": 0, "name": str(number)}
+            | {"value": json.dumps(description)}
+            for number, description in enumerate(self.places, 1)
+        ]
 
     def _note(self, text: str) -> dict[str, object]:
         note = {"kind": 2, "step": self.step, "name": "recorder failure", "value": text}
@@ -224,7 +266,19 @@ def view(
     sites = callsites(widest, operators or {})
     source = "".join(f"{site.text}\n" for site in sites.values()).encode()
     tables = {rank: found.tables(reasons.get(rank)) for rank, found in enumerate(ranks)}
-    return CaptureView(sites, {"train.py": source}, tables, reasons, receipts or {}, request or {})
+    libraries = LibrarySources()
+    for rank in ranks:
+        for content in rank.libraries.values():
+            libraries.keep(content)
+    return CaptureView(
+        sites,
+        {"train.py": source},
+        tables,
+        reasons,
+        receipts or {},
+        request or {},
+        libraries,
+    )
 
 
 def align_by_callee(

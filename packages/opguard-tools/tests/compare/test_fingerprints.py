@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from capture_builders import tensor
 
-from opguard.tools.compare.capture import TENSORS_SCHEMA
+from opguard.tools.compare.capture import LAYOUTS_SCHEMA, TENSORS_SCHEMA
 from opguard.tools.compare.fingerprints import (
     Fingerprint,
     FingerprintRelation,
@@ -22,7 +22,7 @@ UNREAD = Fingerprint("float32", (4,), "fake", 16, note="fake tensor")
 
 def frame(*texts: str) -> pl.DataFrame:
     rows = [{"call": 1, "tick": 1, "role": 0, "slot": "out"} | tensor(text) for text in texts]
-    return pl.DataFrame(rows, schema=TENSORS_SCHEMA)
+    return pl.DataFrame(rows, schema=TENSORS_SCHEMA | LAYOUTS_SCHEMA)
 
 
 @pytest.mark.requirement("F11", "F13")

@@ -294,17 +294,3 @@ def test_operator_records_pair_by_operator_below_their_callsite() -> None:
 
     assert len(found.pairs) == 3
     assert [verdict.source.value for verdict in found.pairs] == ["exact"] * 3
-
-
-def test_operator_records_of_another_library_line_are_inferred() -> None:
-    sides = Recording(), Recording()
-    for run, line in zip(sides, (7, 9), strict=True):
-        with run.nest("trainer"):
-            run.call(
-                "trainer",
-                outputs={"out": "y"},
-                flags=16,
-                name=f"aten.mm.default@/site-packages/lib/layer.py:{line}",
-            )
-
-    assert [verdict.source.value for verdict in compare(*sides).pairs] == ["exact", "inferred"]

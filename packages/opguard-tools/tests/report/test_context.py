@@ -3,7 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from opguard.tools.compare import Comparison
+from opguard.tools.compare.records import Side
 from opguard.tools.report import document, render_text
 from opguard.tools.report.html import render_html
 from opguard.tools.report.writer import write_reports
@@ -162,3 +165,25 @@ def test_written_summary_and_trace_hold_what_was_set_apart(
     assert "not repeatable: this callsite" in reports.ranks[0].path.read_bytes().decode(
         "utf-8", "ignore"
     )
+
+
+@pytest.mark.parametrize(
+    ("candidate", "text"),
+    [
+        ({"steps": "0-3"}, "both captures are limited to steps 0-3: what lies outside was not "),
+        (None, "the baseline's capture is limited to steps 0-3: what lies outside was not "),
+    ],
+)
+def test_limited_recordings_are_warned_of(
+    differing: Comparison, candidate: dict[str, str] | None, text: str
+) -> None:
+    stated = {Side.BASELINE: {"steps": "0-3"}, Side.CANDIDATE: candidate}
+    views = {
+        side: replace(differing.capture(side), receipts={0: {"selection": stated[side]}})
+        for side in Side
+    }
+    found = replace(differing, **{side.value: view for side, view in views.items()})
+
+    warnings = [w for w in document(found)["warnings"] if w["kind"] == "selection"]
+
+    assert [w["text"].startswith(text) for w in warnings] == [True]

@@ -140,22 +140,6 @@ def test_reports_are_named_with_their_digest(equal: Comparison) -> None:
     }
 
 
-def test_operator_inside_a_library_names_the_library_and_the_callsite() -> None:
-    sides = Recording(), Recording()
-    for run, out in zip(sides, ("y", "z"), strict=True):
-        with run.nest("trainer", outputs={"out": out}):
-            run.call("trainer", outputs={"out": out}, flags=16, name="aten.mm@/lib/layer.py:7")
-    left, right = view(sides[0]), view(sides[1])
-
-    found = document(compare_captures(left, right, align_by_callee(left, right), [0]))
-
-    place = found["first"]["baseline"]
-    assert (place["file"], place["line"], place["call"], place["library"]) == (
-        "/lib/layer.py", 7, "aten.mm", True,
-    )  # fmt: skip
-    assert place["callsite"]["file"] == "train.py"
-
-
 def test_slots_of_an_origin_are_capped_and_their_number_kept() -> None:
     sides = Recording(), Recording()
     for run, mark in zip(sides, "ab", strict=True):

@@ -34,12 +34,15 @@ def test_a_file_that_was_not_captured_has_no_excerpt() -> None:
     assert excerpt(SOURCES, None) == []
 
 
-def test_operator_of_a_library_shows_the_callsite_that_led_there() -> None:
-    found = excerpt(
-        SOURCES, {"file": "/lib/l.py", "line": 9, "library": True, "callsite": place(3)}
-    )
+def test_operator_of_a_library_shows_the_librarys_line_or_else_the_callsite() -> None:
+    operator = {"file": "/lib/l.py", "name": "l.py", "line": 2, "end_line": 2, "library": True}
+    operator["callsite"] = place(3)
 
-    assert [line for line in found if line.marked] == [ExcerptLine(3, "line 3", True)]
+    without = excerpt(SOURCES, operator)
+    found = excerpt({**SOURCES, "l.py": b"first\nsecond"}, operator)
+
+    assert [line for line in without if line.marked] == [ExcerptLine(3, "line 3", True)]
+    assert [line for line in found if line.marked] == [ExcerptLine(2, "second", True)]
 
 
 def test_where_a_missing_call_would_be_is_shown_without_mark() -> None:

@@ -59,6 +59,7 @@ def test_plan_binds_configuration_and_files_in_a_fixed_order() -> None:
     assert document == {
         "plan_version": 1,
         "coverage": "observed_callsites_only",
+        "patterns": [],
         "configuration_sha256": hashlib.sha256(b"configuration text").hexdigest(),
         "files": [
             {"path": "m.py", "size": 2, "sha256": "1" * 64},

@@ -103,7 +103,7 @@ fn batches_of_another_capture_rank_or_writer_are_found() {
         records.values.clear();
         records.marks.clear();
         records.tensors = Tensors::default();
-        fs::write(folder.batch(2), encode(&identity, 2, 9, &records).unwrap()).unwrap();
+        fs::write(folder.batch(2), encode(&identity, 2, 9, &records)).unwrap();
         assert!(
             corrupt(&folder).reason.contains(reason),
             "{:?}",
@@ -158,16 +158,12 @@ fn undefined_ids_and_wrong_calls_are_found() {
             marks: (1..11).map(mark).collect(),
             ..Records::default()
         };
-        fs::write(folder.batch(0), encode(&IDENTITY, 0, 1, &before).unwrap()).unwrap();
-        fs::write(
-            folder.batch(1),
-            encode(&IDENTITY, 1, 11, &sample()).unwrap(),
-        )
-        .unwrap();
+        fs::write(folder.batch(0), encode(&IDENTITY, 0, 1, &before)).unwrap();
+        fs::write(folder.batch(1), encode(&IDENTITY, 1, 11, &sample())).unwrap();
         folder.read().unwrap();
         let mut records = sample();
         change(&mut records);
-        fs::write(folder.batch(1), encode(&IDENTITY, 1, 11, &records).unwrap()).unwrap();
+        fs::write(folder.batch(1), encode(&IDENTITY, 1, 11, &records)).unwrap();
         assert_eq!(corrupt(&folder).reason, reason);
     }
 }

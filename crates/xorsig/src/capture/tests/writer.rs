@@ -84,7 +84,7 @@ fn arguments_out_of_range_are_refused() {
     let results = [
         writer.append(|batch| batch.end(0, 0, 0, 0)),
         writer.append(|batch| batch.end(call, 2, 0, 0)),
-        writer.append(|batch| batch.mark(4, 0, 0, "")),
+        writer.append(|batch| batch.mark(5, 0, 0, "")),
         writer.append(|batch| batch.mark(0, 0, 99, "")),
     ];
     for result in results {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import xorsig
 from opguard.core import _torch_import
 from opguard.core.interruption import comes_from_signal_handler
+from opguard.core.selection import Selection
 
 if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -24,11 +25,9 @@ INNERMOST, OPAQUE, BACKWARD = 1, 2, 8
 _EMIT_INTERVAL_SECONDS = 1.0
 _CHECK_EVERY = 128
 
-OBSERVER_EFFECTS = (
-    "a TorchDispatchMode is active: operators run one Python call later, and torch code that "
-    "asks for active modes may choose another path",
-    "the traceback of an operator that fails has frames of the mode in it",
-)
+_OWN = os.path.dirname(os.path.realpath(__file__)) + os.sep
+_COMPOSITE_MODULES = frozenset({"nn/modules/container.py", "nn/modules/transformer.py"})
+"""torch's files of modules that run other modules, relative to torch."""
 
 _Position = tuple[str, str, int, int, int, int]
 
@@ -61,6 +60,7 @@ class Discovery:
         self.capture = capture
         self.capture_id = capture_id
         self.regions = regions
+        self.selection = Selection()
         self.started_unix_ns = time.time_ns()
         self._root = os.path.realpath(checkout) + os.sep
         self._writer = xorsig.CaptureWriter(
@@ -84,7 +84,9 @@ class Discovery:
         self._totals: dict[str, int] | None = None
         self._failure: Exception | None = None
         self._packages = _package_folders()
-        self._libraries = (*self._packages, *_folders("stdlib", "platstdlib"))
+        self._standard = _folders("stdlib", "platstdlib")
+        self._libraries = (*self._packages, *self._standard)
+        self._opaque: dict[str, bool] = {}
 
     def start(self) -> None:
         """Observe from now on, or from the moment when torch is imported."""
@@ -99,7 +101,10 @@ class Discovery:
         self._torch_folder = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
         self._graph_task: Callable[[], int] = torch._C._current_graph_task_id
         self._active = True
+        from opguard.core.modes import check_traces_without
+
         self._mode = _observer_mode(self._observe)
+        check_traces_without(self._mode)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _abandon(self) -> None:
@@ -230,15 +235,35 @@ class Discovery:
         return self._files[name]
 
     def _is_library(self, name: str) -> bool:
-        """Whether a file is of an installed package other than torch."""
-        return name.startswith(self._packages) and not name.startswith(self._torch_folder)
+        """Whether a file is of a library, wherever that is installed.
+
+        Of torch only modules that call other modules count: what they call is worth seeing.
+        """
+        known = self._opaque.get(name)
+        if known is None:
+            known = self._opaque[name] = self._decide_library(name)
+        return known
+
+    def _decide_library(self, name: str) -> bool:
+        if name.startswith("<"):
+            return False
+        path = os.path.realpath(name)
+        if path.startswith(self._torch_folder):
+            return path.removeprefix(self._torch_folder) in _COMPOSITE_MODULES
+        if path.startswith(self._packages):
+            return True
+        return not path.startswith((self._root, _OWN, *self._standard))
 
 
 def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDispatchMode:
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    from opguard.core.modes import run_operator
+
     class ObserverMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Reports every operator and runs it unchanged."""
+
+        supports_higher_order_operators = True
 
         @classmethod
         def ignore_compile_internals(cls) -> bool:
@@ -253,7 +278,7 @@ def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDisp
             kwargs: dict[str, Any] | None = None,
         ) -> Any:
             observe(func, args)
-            return func(*args, **(kwargs or {}))
+            return run_operator(func, args, kwargs or {})
 
     return ObserverMode()  # type: ignore[no-untyped-call]
 

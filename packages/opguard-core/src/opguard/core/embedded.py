@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opguard.core.environment import Rank
+from opguard.core.selection import Selection
 
 IDENTITY_NAME = "capture.json"
 """Names the capture and its ranks for ``opguard-tools diff --captures``."""
@@ -19,38 +20,46 @@ class EmbeddedPlan:
 
     Args:
         root: Folder that file names are relative to; callsites elsewhere keep absolute names.
+        selection: Callsites that count.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root.resolve()
-        self._ids: dict[tuple[str, int, str], int] = {}
+    def __init__(self, root: Path, selection: Selection) -> None:
+        self.root = root.resolve()
+        self._selection = selection
+        self._ids: dict[tuple[str, int, str], int | None] = {}
         self._files: dict[str, str] = {}
         self._sites: list[dict[str, Any]] = []
         self._ordinals: dict[tuple[str, int], int] = {}
 
-    def site(self, function: Any, name: str | None, frame: Any) -> int:
-        """Id of the callsite at the caller's line; the same line and name give the same id."""
+    def site(self, function: Any, name: str | None, frame: Any) -> int | None:
+        """Id of the callsite at the caller's line; the same line and name give the same id.
+
+        ``None`` where the selection leaves it out.
+        """
         name_of_file, line = frame.f_code.co_filename, frame.f_lineno
         file = self._files.get(name_of_file)
         if file is None:
             file = self._files[name_of_file] = os.path.realpath(name_of_file)
         callee = name if name is not None else _name(function)
         key = (file, line, callee)
-        known = self._ids.get(key)
-        if known is not None:
-            return known
+        if key in self._ids:
+            return self._ids[key]
+        shown, qualname = self._relative(file), frame.f_code.co_qualname
+        if not self._selection.takes_callsite(shown, qualname, callee):
+            self._ids[key] = None
+            return None
         index = self._ids[key] = len(self._sites)
         ordinal = self._ordinals.get((file, line), 0)
         self._ordinals[file, line] = ordinal + 1
         self._sites.append(
             {
                 "id": index,
-                "file": self._relative(file),
+                "file": shown,
                 "line": line,
                 "end_line": line,
                 "col": 0,
                 "end_col": 0,
-                "qualname": frame.f_code.co_qualname,
+                "qualname": qualname,
                 "kind": "call",
                 "callee": callee,
                 "text": callee,
@@ -70,7 +79,7 @@ class EmbeddedPlan:
             return
         files = []
         for file in sorted({site["file"] for site in self._sites}):
-            path = self._root / file
+            path = self.root / file
             try:
                 source = path.read_bytes()
             except OSError:
@@ -96,7 +105,7 @@ class EmbeddedPlan:
 
     def _relative(self, file: str) -> str:
         try:
-            return Path(file).relative_to(self._root).as_posix()
+            return Path(file).relative_to(self.root).as_posix()
         except ValueError:
             return file
 

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ import xorsig
 from opguard.core import determinism
 from opguard.core._version import __version__
 from opguard.core.environment import Rank
+from opguard.core.selection import Selection
 
 PROTOCOL_VERSION = 1
 _REPORTED_PACKAGES = ("numpy", "triton", "transformers", "lightning", "accelerate", "deepspeed")
@@ -30,6 +32,7 @@ class Recording(Protocol):
     capture_id: str
     regions: int
     started_unix_ns: int
+    selection: Selection
 
     def close(self) -> dict[str, int]:
         """End the recording and give its totals."""
@@ -81,13 +84,14 @@ def publish_receipt(
         "exit_status": exit_status,
         "exit_kind": exit_kind if failure is None or exit_kind != "returned" else "exception",
         "exception": None if failure is None else describe_exception(failure),
-        "versions": versions(),
+        "versions": versions(getattr(recording, "packages", ())),
         "fingerprint": {
             "schemes": [xorsig.XOR_SCHEME, xorsig.MIX_SCHEME],
             "regions": recording.regions,
         },
         "determinism": {"requested": deterministic, "settings": determinism.settings()},
         "observer_effects": list(observer_effects),
+        "selection": recording.selection.document(),
         "counts": {k: v for k, v in totals.items() if k not in ("batches", "records")},
         "environment": environment_facts(),
         "started_unix_ns": recording.started_unix_ns,
@@ -116,8 +120,12 @@ def describe_exception(error: BaseException) -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
-    """Versions of the interpreter and of the packages that decide numerical results."""
+def versions(seen: Iterable[str] = ()) -> dict[str, str]:
+    """Versions of the interpreter and of the packages that decide numerical results.
+
+    Args:
+        seen: Top-level names of further packages, which ran operators.
+    """
     found = {
         "python": platform.python_version(),
         "opguard-core": __version__,
@@ -126,12 +134,13 @@ def versions() -> dict[str, str]:
     torch: ModuleType | None = sys.modules.get("torch")
     if torch is not None:
         found["torch"] = str(getattr(torch, "__version__", "unknown"))
-    for name in _REPORTED_PACKAGES:
+    for name in sorted({*_REPORTED_PACKAGES, *seen} - found.keys()):
         if name in sys.modules:
             try:
                 found[name] = importlib.metadata.version(name)
             except importlib.metadata.PackageNotFoundError:
-                found[name] = "unknown"
+                if name in _REPORTED_PACKAGES:
+                    found[name] = "unknown"
     return found
 
 

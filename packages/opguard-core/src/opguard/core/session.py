@@ -10,15 +10,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import xorsig
 from opguard.core import _site, _torch_import, recursion
 from opguard.core.embedded import EmbeddedPlan
 from opguard.core.environment import identify_rank, regions_from_environment
 from opguard.core.receipt import publish_receipt
+from opguard.core.selection import Selection
 
 if TYPE_CHECKING:
     from opguard.core.recording.recorder import CallRecorder
@@ -43,6 +44,9 @@ class Session:
         rank: Global rank.
         regions: Regions per fingerprint, 1 to 64.
         plan: Receives callsites that are named at run time; ``None`` when the source was rewritten.
+        deep: Callsites of rewritten source whose operators are recorded as well.
+        checkout: Folder of the workload's own source.
+        selection: What is recorded; everything by default.
 
     Raises:
         FileExistsError: The rank has written to this capture before.
@@ -58,6 +62,9 @@ class Session:
         rank: int,
         regions: int = 4,
         plan: EmbeddedPlan | None = None,
+        deep: Set[int] = frozenset(),
+        checkout: Path | None = None,
+        selection: Selection | None = None,
     ) -> None:
         if _current is not None:
             raise RuntimeError(
@@ -67,10 +74,14 @@ class Session:
         self.capture_id = capture_id
         self.rank = rank
         self.regions = regions
+        self.selection = selection if selection is not None else Selection()
         self.started_unix_ns = time.time_ns()
+        self.packages: set[str] = set()
         self._pid = os.getpid()
         self._thread = threading.get_ident()
         self._plan = plan
+        self._deep = deep
+        self._checkout = checkout
         self._recorder: CallRecorder | None = None
         self._writer = xorsig.CaptureWriter(
             str(capture / f"rank-{rank}"),
@@ -96,8 +107,23 @@ class Session:
 
         keep_compiled_graphs()
         recursion.make_room()
-        self._recorder = CallRecorder(self._writer, self.regions, self._thread)
-        _site.install(self._recorder)
+        self._recorder = CallRecorder(
+            self._writer,
+            self.regions,
+            self._thread,
+            deep=self._deep,
+            capture=self.capture,
+            checkout=self._checkout,
+            selection=self.selection,
+            on_step=self._at_step,
+        )
+        self._at_step(0)
+
+    def _at_step(self, step: int) -> None:
+        """Leave the recorder out of the way in steps that are not selected."""
+        if self._recorder is not None and _current is self:
+            self._recorder.paused = not self.selection.takes_step(step)
+            _site.install(None if self._recorder.paused else self._recorder)
 
     def _abandon(self) -> None:
         """In a forked child, where the writer ignores every record: the capture is the parent's."""
@@ -132,30 +158,36 @@ class Session:
             RuntimeError: The session records rewritten source, whose callsites are in its plan.
         """
         index = self._site(function, name, sys._getframe(1))
-        observed: Function = _site.site(index, function)
-        return observed
+        if index is None or self._recorder is None or _current is not self:
+            return function
+        # Not by `_site`, which hands back the function in steps that are not selected.
+        return cast("Function", xorsig.CallSite(index, function, self._recorder))
 
     def tensor(self, name: str, tensor: Any) -> None:
         """Record one tensor under a name of the caller's choice."""
         index = self._site(_named, name, sys._getframe(1))
-        _site.site(index, _named)(tensor)
+        if index is not None:
+            _site.site(index, _named)(tensor)
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
         """Group the calls of a ``with`` block under one named call."""
         index = self._site(_named, name, sys._getframe(2))
         recorder = self._recorder
-        token = None if recorder is None else recorder.begin(index, _named, (), None)
+        if recorder is None or index is None or recorder.full:
+            yield
+            return
+        token = recorder.begin(index, _named, (), None)
         try:
             yield
         except BaseException as error:
-            if recorder is not None and token is not None:
+            if token is not None:
                 recorder.fail(token, error)
             raise
-        if recorder is not None and token is not None:
+        if token is not None:
             recorder.finish(token, None)
 
-    def _site(self, function: Any, name: str | None, frame: Any) -> int:
+    def _site(self, function: Any, name: str | None, frame: Any) -> int | None:
         if self._plan is None:
             raise RuntimeError(
                 "this session records rewritten source; callsites cannot be named at run time"
@@ -186,6 +218,7 @@ class Session:
             recorder = self._recorder
             if recorder is not None:
                 recorder.close()
+                self.packages |= recorder.packages
                 numbers = (
                     recorder.calls,
                     recorder.tensors,
@@ -222,6 +255,10 @@ def capture(
     regions: int | None = None,
     local_root: str | os.PathLike[str] | None = None,
     capture_id: str | None = None,
+    steps: str | Iterable[int] | None = None,
+    phases: str | Iterable[str] | None = None,
+    callsites: str | Iterable[str] | None = None,
+    levels: str | int | None = None,
 ) -> Iterator[Session]:
     """Record a part of a training from inside the process.
 
@@ -235,13 +272,21 @@ def capture(
         regions: Regions per fingerprint; ``OPGUARD_XOR_REGIONAL`` or 4 by default.
         local_root: Folder on a local disk for unpublished batches; a temporary one by default.
         capture_id: 32 hexadecimal digits that all ranks share; needed with several ranks.
+        steps: Steps to record, such as ``"0-3,10,20-"`` or ``range(4)``.
+        phases: Phases to record: ``forward``, ``backward``, ``optimizer``.
+        callsites: Patterns of callsites to record, each ``FILE[:FUNCTION[:CALLEE]]``.
+        levels: How deep recorded calls may be nested; 1 records only the outermost.
+
+    The four of them are read from ``OPGUARD_SELECT_STEPS``, ``_PHASES``, ``_CALLSITES`` and
+    ``_LEVELS`` where none is given. What is outside runs unrecorded, and the capture says so.
 
     Yields:
         The active :class:`Session`.
 
     Raises:
         FileExistsError: The output holds this rank's capture already.
-        ValueError: ``regions`` or ``capture_id`` is malformed, or several ranks share no id.
+        ValueError: ``regions``, ``capture_id`` or what is to be recorded is malformed, or several
+            ranks share no id.
         RuntimeError: Another session is active.
     """
     rank = identify_rank(os.environ)
@@ -258,10 +303,21 @@ def capture(
     directory = destination / "capture"
     staging = Path(tempfile.mkdtemp(prefix="opguard-", dir=local_root))
     owner = os.getpid()
-    plan = EmbeddedPlan(Path(root) if root is not None else Path.cwd())
+    if steps is None and phases is None and callsites is None and levels is None:
+        selection = Selection.from_environment(os.environ)
+    else:
+        selection = Selection.of(steps, phases, callsites, levels)
+    plan = EmbeddedPlan(Path(root) if root is not None else Path.cwd(), selection)
     try:
         session = Session(
-            directory, staging, capture_id=capture_id, rank=rank.rank, regions=regions, plan=plan
+            directory,
+            staging,
+            capture_id=capture_id,
+            rank=rank.rank,
+            regions=regions,
+            plan=plan,
+            checkout=plan.root,
+            selection=selection,
         )
         session.start()
         failure: BaseException | None = None

@@ -106,14 +106,28 @@ def _set_up(request: dict[str, Any], ending: _Ending) -> None:
     recording: Any
     if request["action"] == "discover":
         from opguard.core import discovery
+        from opguard.core.effects import DISCOVERY_EFFECTS
 
-        effects = discovery.OBSERVER_EFFECTS
+        effects = DISCOVERY_EFFECTS
         recording = discovery.Discovery(Path(request["checkout"]), capture, staging, **common)
     else:
+        from opguard.core.selection import Selection
         from opguard.core.session import Session
 
         _show_original_lines(request)
-        recording = Session(capture, staging, **common)
+        deep = _deep_callsites(request)
+        if deep:
+            from opguard.core.effects import OPERATOR_EFFECTS
+
+            effects = OPERATOR_EFFECTS
+        recording = Session(
+            capture,
+            staging,
+            deep=deep,
+            checkout=Path(request["checkout"]),
+            selection=Selection.of(**request.get("selection", {})),
+            **common,
+        )
     recording.start()
     pid = os.getpid()
 
@@ -133,6 +147,14 @@ def _set_up(request: dict[str, Any], ending: _Ending) -> None:
     # Registered before any of the workload's code runs, so it runs after all of its handlers.
     atexit.register(finish)
     _flush_before_os_exit(finish, pid, ending)
+
+
+def _deep_callsites(request: dict[str, Any]) -> frozenset[int]:
+    """Callsites of the plan whose operators are recorded as well."""
+    if request.get("plan") is None:
+        return frozenset()
+    plan = json.loads(Path(request["plan"]).read_text(encoding="utf-8"))
+    return frozenset(site["id"] for site in plan["sites"] if site["depth"] == "aten")
 
 
 def _show_original_lines(request: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from types import FrameType
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ class Mark(enum.IntEnum):
     USER = 1
     NOTE = 2
     DATA = 3
+    PLACE = 4
 
 
 class Frame:
@@ -68,12 +70,18 @@ class Frame:
         optimizer_depth: Optimizer steps that were running when the call began.
         random: Digests of the random generators before the call.
         python_random: Whether they include those of ``random`` and numpy.
+        site: Number of the callsite; an operator has that of the call around it.
+        deep: Whether the operators inside are recorded.
+        caller: The workload's frame that makes the call.
+        stepping: Identity of the optimizer whose step this is, where no callsite stands for it.
     """
 
     __slots__ = (
         "before",
         "call",
         "callee",
+        "caller",
+        "deep",
         "effects",
         "flags",
         "held",
@@ -85,6 +93,8 @@ class Frame:
         "python_random",
         "random",
         "recorded",
+        "site",
+        "stepping",
     )
 
     def __init__(self, callee: Any, optimizer_depth: int) -> None:
@@ -102,6 +112,10 @@ class Frame:
         self.optimizer_states: dict[str, bytes | str | None] = {}
         self.random: dict[str, str] = {}
         self.python_random = False
+        self.site = 0
+        self.deep = False
+        self.caller: FrameType | None = None
+        self.stepping = 0
 
     def remember(self, parts: list[tuple[str, Reading]]) -> None:
         """Keep the signatures of an input to tell whether the call changed it."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,16 +28,20 @@ from opguard.core.recording.frames import Flag, Frame, Mark, Phase, Role
 from opguard.core.recording.gradients import GradientHooks
 from opguard.core.recording.modules import ModuleRecords, module_of
 from opguard.core.recording.names import Names
+from opguard.core.recording.operators import OperatorCapture
 from opguard.core.recording.optimizers import OptimizerHooks, OptimizerRecords
 from opguard.core.recording.parameters import KnownParameters
+from opguard.core.recording.places import Places, calling_frame
 from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
 from opguard.core.recording.tensors import TensorReader
 from opguard.core.recursion import MAX_NESTED_CALLS
+from opguard.core.selection import Selection
 
 if TYPE_CHECKING:
     from xorsig import CaptureWriter
 
+EVERYTHING = Selection()
 _STOP_RECOMPUTATION = "_StopRecomputationError"
 _MAX_FAILURE_NOTES = 20
 
@@ -55,17 +62,35 @@ class CallRecorder:
         writer: Receives the records.
         regions: Regions per fingerprint.
         thread: Identity of the thread to record.
+        deep: Callsites whose operators are recorded as well.
+        capture: Directory of the whole capture, which keeps the source of libraries.
+        checkout: Folder of the workload's own source.
+        selection: Phases and levels to record; which steps, ``paused`` says.
+        on_step: Receives the number of completed steps after each.
 
     Attributes:
         enabled: Whether calls are recorded.
+        paused: Whether calls that begin are left out; those begun before are followed to their end.
         full: Whether so many calls are being recorded inside one another that no more may be.
         step: Completed steps of the run; every call carries the number at its beginning.
         calls: Calls recorded so far.
         elsewhere: Calls and gradients of other threads, which were not recorded.
         failures: Records that could not be made.
+        packages: Top-level names of the libraries that ran operators.
     """
 
-    def __init__(self, writer: CaptureWriter, regions: int, thread: int) -> None:
+    def __init__(
+        self,
+        writer: CaptureWriter,
+        regions: int,
+        thread: int,
+        *,
+        deep: Set[int] = frozenset(),
+        capture: Path | None = None,
+        checkout: Path | None = None,
+        selection: Selection = EVERYTHING,
+        on_step: Callable[[int], None] | None = None,
+    ) -> None:
         names = Names(writer)
         self._records = Records(writer, names)
         self._reader = TensorReader(writer, names, regions)
@@ -75,12 +100,27 @@ class CallRecorder:
         self._gradients = GradientHooks(self._on_gradient)
         self._hooks = OptimizerHooks(self._before_step, self._after_step)
         self._random = RandomState()
+        places = Places(self._records, capture, checkout)
+        self.packages = places.packages
+        self._operators = OperatorCapture(
+            self,
+            self._records,
+            self._reader,
+            self._random,
+            places,
+            thread,
+        )
+        self._deep = deep
+        self._selection = selection
+        self._levels = min(selection.levels or MAX_NESTED_CALLS, MAX_NESTED_CALLS)
+        self._on_step = on_step
         self._thread = thread
         self._lock = threading.RLock()
         self._stack: list[Frame] = []
         self._busy = False
         self._optimizer_depth = 0
         self.enabled = True
+        self.paused = False
         self.full = False
         self.step = 0
         self.calls = 0
@@ -95,6 +135,7 @@ class CallRecorder:
     def close(self) -> None:
         """Stop recording and unregister torch's hooks."""
         self.enabled = False
+        self._operators.activate(False)
         self._hooks.remove()
         self._stack.clear()
 
@@ -102,6 +143,8 @@ class CallRecorder:
         """Count a completed step of the run."""
         self.step += 1
         self._records.mark(Mark.STEP, self.step)
+        if self._on_step is not None:
+            self._on_step(self.step)
 
     def note(self, kind: Mark, name: str, text: str) -> None:
         """Write a mark."""
@@ -114,16 +157,24 @@ class CallRecorder:
         self, index: int, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     ) -> Frame | None:
         """Record a call's inputs; ``None`` when it is not to be recorded."""
+        if self.paused or self.full:
+            return None
+        if self._selection.phases and not self._takes(self._phase(_is_step(callee))):
+            return None
         frame = Frame(callee, self._optimizer_depth)
+        if index in self._deep:
+            frame.deep, frame.caller = True, calling_frame()
         began = False
         try:
-            began = self._guarded(
+            began = self.guarded(
                 f"callsite {index}", lambda: self._begin(frame, index, args, kwargs or {})
             )
         finally:
             if not began and frame.call:
                 # Begun in the capture but not followed: end it, or it would adopt later calls.
                 self._end(frame, None, _NotFollowed())
+        if began and frame.deep:
+            self._operators.activate(True)
         return frame if began else None
 
     @hidden_from_compiler
@@ -136,7 +187,7 @@ class CallRecorder:
         """Record that a call raised, and what it had changed until then."""
         self._end(token, None, error)
 
-    def _guarded(
+    def guarded(
         self, where: str, action: Callable[[], None], *, engine_threads: bool = False
     ) -> bool:
         """Run the recorder's own code unseen by the workload's modes, and without raising.
@@ -190,17 +241,16 @@ class CallRecorder:
         owner = getattr(callee, "__self__", None)
         if isinstance(owner, torch.Tensor):
             slots.tensors.append(("self", owner))
+        frame.site = index
         frame.flags = _flags(callee, frame.name)
         frame.optimizers = slots.optimizers
-        is_step = False
-        if isinstance(owner, torch.optim.Optimizer):
-            is_step = frame.name == "step"
-            if not is_step and frame.name not in KEEPS_OPTIMIZER_STATE:
-                frame.optimizers.append(owner)
-        self._records.begin(frame, parent, index, self.step, self._phase(is_step))
+        keeps_state = frame.name == "step" or frame.name in KEEPS_OPTIMIZER_STATE
+        if isinstance(owner, torch.optim.Optimizer) and not keeps_state:
+            frame.optimizers.append(owner)
+        self._records.begin(frame, parent, index, self.step, self._phase(_is_step(callee)))
         self.calls += 1
         self._stack.append(frame)
-        self.full = len(self._stack) >= MAX_NESTED_CALLS
+        self.full = len(self._stack) >= self._levels
         self._record_inputs(frame, slots, parent)
         if reads_gradients(frame.name, args, frame.optimizers):
             for name, reading in self._known.gradients():
@@ -216,6 +266,9 @@ class CallRecorder:
             return Phase.OPTIMIZER
         in_backward = torch._C._current_graph_task_id() != -1
         return Phase.BACKWARD if in_backward else Phase.FORWARD
+
+    def _takes(self, phase: Phase) -> bool:
+        return not self.paused and self._selection.takes_phase(phase)
 
     def _record_inputs(self, frame: Frame, slots: Slots, parent: Frame | None) -> None:
         overwritten = overwritten_prefixes(frame.callee, frame.name)
@@ -238,9 +291,12 @@ class CallRecorder:
         # A generator that was abandoned, or an exception past inner calls, leaves frames behind;
         # an optimizer step that raised has run no post hook.
         del self._stack[self._stack.index(token) :]
+        if self._operators.active and not any(frame.deep for frame in self._stack):
+            self._operators.activate(False)
+        token.caller = None
         self.full = False
         self._optimizer_depth = token.optimizer_depth
-        self._guarded(token.name, lambda: self._finish(token, result, error))
+        self.guarded(token.name, lambda: self._finish(token, result, error))
 
     def _finish(self, frame: Frame, result: Any, error: BaseException | None) -> None:
         call, records = frame.call, self._records
@@ -248,13 +304,14 @@ class CallRecorder:
         slots = Slots()
         if error is None:
             flatten(result, "out", "out", slots)
+        watched = self._selection.takes_phase(Phase.BACKWARD)
         for slot, tensor in slots.tensors:
             if frame.flags & Flag.UNINITIALISED:
                 parts = [(slot, self._reader.describe(tensor, "uninitialised memory"))]
             else:
                 parts = self._reader.read(slot, tensor)
             records.tensors(call, Role.OUTPUT, parts)
-            if isinstance(tensor, torch.Tensor) and not _in_functorch(tensor):
+            if watched and isinstance(tensor, torch.Tensor) and not _in_functorch(tensor):
                 self._gradients.watch(call, slot, tensor)
         if not runs_workload_code(frame.callee):
             records.values(call, Role.OUTPUT, slots.values)
@@ -296,32 +353,74 @@ class CallRecorder:
                 if isinstance(tensor, torch.Tensor):
                     frame.merge_effects(self._known.alias_changes(tensor))
 
+    # What OperatorCapture calls.
+
+    def current(self) -> Frame | None:
+        """The innermost open call, where operators are to be recorded in it."""
+        call = self._stack[-1] if self._stack and self.enabled else None
+        return call if call is not None and call.deep and self._takes(self._phase(False)) else None
+
+    def open_child(self, child: Frame, parent: Frame) -> None:
+        """A call inside ``parent`` begins that no callsite stands for."""
+        child.site = parent.site
+        self._records.begin(child, parent, child.site, self.step, self._phase(child.stepping != 0))
+        self.calls += 1
+        self._stack.append(child)
+
+    def close_child(self, child: Frame, error: BaseException | None) -> None:
+        """It ended."""
+        if child in self._stack:
+            del self._stack[self._stack.index(child) :]
+        if self._stack:
+            self._stack[-1].merge_effects(child.effects)
+        kind = "" if error is None else type(error).__name__
+        self._records.end(child, 0 if error is None else 1, 0, kind)
+
     # What torch's hooks call.
 
     @hidden_from_compiler
     def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if threading.get_ident() == self._thread:
-            self._optimizer_depth += 1
-            self._around_step(optimizer, Role.INPUT)
+        if threading.get_ident() != self._thread:
+            return
+        call = self._stack[-1] if self._stack and self._takes(Phase.OPTIMIZER) else None
+        if call is not None and optimizer not in call.optimizers and call.name != "step":
+            running = sys._getframe(1)
+            self.guarded("optimizer step", lambda: self._open_step(call, optimizer, running))
+        self._optimizer_depth += 1
+        self._around_step(optimizer, Role.INPUT)
+
+    def _open_step(self, call: Frame, optimizer: torch.optim.Optimizer, running: FrameType) -> None:
+        """A step that a library makes inside a recorded call is a call of its own."""
+        place = self._operators.step_place(running, call)
+        frame = Frame(optimizer.step, self._optimizer_depth)
+        frame.name = f"{type(optimizer).__name__}.step@{place}"
+        frame.flags = Flag.OPERATOR
+        frame.deep, frame.caller, frame.stepping = call.deep, call.caller, id(optimizer)
+        changed = self._known.changes()
+        if changed:
+            call.merge_effects(changed)
+        self.open_child(frame, call)
 
     @hidden_from_compiler
     def _after_step(self, optimizer: torch.optim.Optimizer, completes_step: bool) -> None:
-        if threading.get_ident() == self._thread:
-            self._optimizer_depth = max(0, self._optimizer_depth - 1)
-            self._around_step(optimizer, Role.OUTPUT)
-            if completes_step and self.enabled:
-                self.completed_step()
+        if threading.get_ident() != self._thread:
+            return
+        self._optimizer_depth = max(0, self._optimizer_depth - 1)
+        self._around_step(optimizer, Role.OUTPUT)
+        if self._stack and self._stack[-1].stepping == id(optimizer):
+            frame = self._stack[-1]
+            self.guarded("optimizer step", lambda: self.close_child(frame, None))
+        if completes_step and self.enabled:
+            self.completed_step()
 
     def _around_step(self, optimizer: torch.optim.Optimizer, role: Role) -> None:
-        if self._stack:
+        if self._stack and self._takes(Phase.OPTIMIZER):
             frame = self._stack[-1]
-            self._guarded(
-                "optimizer step", lambda: self._states.around_step(frame, optimizer, role)
-            )
+            self.guarded("optimizer step", lambda: self._states.around_step(frame, optimizer, role))
 
     @hidden_from_compiler
     def _on_gradient(self, gradient: torch.Tensor, places: list[tuple[int, str]]) -> None:
-        self._guarded(
+        self.guarded(
             "gradient", lambda: self._record_gradient(gradient, places), engine_threads=True
         )
 
@@ -330,6 +429,11 @@ class CallRecorder:
             parts = self._reader.read("", gradient)
             for call, slot in places:
                 self._records.under(call, Role.GRADIENT, slot, parts)
+
+
+def _is_step(callee: Any) -> bool:
+    owner = getattr(callee, "__self__", None)
+    return isinstance(owner, torch.optim.Optimizer) and callee_name(callee) == "step"
 
 
 def _flags(callee: Any, name: str) -> int:

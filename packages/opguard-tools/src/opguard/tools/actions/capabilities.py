@@ -44,8 +44,6 @@ _ABSENT = {
     "scope_refinement": "Automatic repetition of a capture with a narrower or deeper selection.",
     "preflight_caching": "Reuse of a discovery or plan without being told to.",
     "io_budgets": "Limits on writing for a whole cluster.",
-    "operator_capture": "Operators inside a call into an installed library, with the library's own "
-    "file and line: such a call is recorded at the callsite of the checkout only.",
     "align": "The action that applies a reviewed alignment map to a report.",
     "harness": "The harness for agents and its MCP server.",
     "asynchronous_device_fingerprints": "Tracing that never waits for a CUDA device: a traced call "

@@ -61,6 +61,20 @@ class CheckedPlan:
             )
         return cls(plan, data, prepared.plan_sha256, _read_sources(plan, checkout))
 
+    def check_patterns(self, patterns: tuple[str, ...]) -> None:
+        """Check that the callsites were chosen by the patterns that the workload asks for.
+
+        Raises:
+            ArtifactMismatchError: The plan was made for other patterns.
+        """
+        if self.plan.patterns != patterns:
+            raise ArtifactMismatchError(
+                f"plan.plan: it was made for the callsites {_listed(self.plan.patterns)}, but "
+                f"OPGUARD_SELECT_CALLSITES asks for {_listed(patterns)}; run `prepare` with the "
+                "same workload.env",
+                field="plan.plan",
+            )
+
     def instrument(self) -> dict[str, bytes]:
         """The instrumented content of every planned file.
 
@@ -71,6 +85,10 @@ class CheckedPlan:
             path: instrument(data, [site for site in self.plan.sites if site.file == path])
             for path, data in self.originals.items()
         }
+
+
+def _listed(patterns: tuple[str, ...]) -> str:
+    return ",".join(patterns) if patterns else "of no pattern (all)"
 
 
 def _read_artifact(path: Path, field: str) -> bytes:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from opguard.tools.actions.tables import materialize_capture
 from opguard.tools.launch.paths import OperationPaths, check_paths, make_directories, resolve
 from opguard.tools.launch.requests import write_durable
+from opguard.tools.launch.selection import takes_callsite
+from opguard.tools.launch.settings import capture_settings
 from opguard.tools.protocol.errors import ArtifactMismatchError, WorkloadNotFoundError
 from opguard.tools.protocol.models import (
     DiscoverResult,
@@ -42,6 +45,7 @@ def run(request: PrepareRequest) -> PrepareResult:
 
     Raises:
         ArtifactMismatchError: A discovery does not belong to the workload given with it.
+        InvalidSettingError: ``OPGUARD_SELECT_CALLSITES`` is malformed.
         OpGuardError: Any of the errors of locking, of reading a capture and of selecting.
 
     Source:
@@ -69,9 +73,11 @@ def run(request: PrepareRequest) -> PrepareResult:
             other = resolve(counterpart.workload.cwd)
             _check_discovery(counterpart.discovery, other, "counterpart.discovery")
             peer = Peer(other, _observations(counterpart.discovery, paths, "tables-counterpart"))
-        selection = select_sites(paths.checkout, spans, peer)
+        patterns = capture_settings(request.workload.env).selection.patterns
+        takes = partial(takes_callsite, patterns) if patterns else None
+        selection = select_sites(paths.checkout, spans, peer, request.depth, takes)
     configuration = configuration_text(selection.files, selection.sites, selection.excluded)
-    plan = build_plan(selection.files, selection.sites, selection.excluded, configuration)
+    plan = build_plan(selection.files, selection.sites, selection.excluded, configuration, patterns)
     return _write(paths, configuration.encode(), plan)
 
 

@@ -42,6 +42,7 @@ def run(request: TraceRequest) -> TraceResult:
     with Interruption() as interruption, CheckoutLock(checkout, "trace"):
         refuse_marked(checkout)
         plan = CheckedPlan.read(request.plan, checkout)
+        plan.check_patterns(operation.settings.selection.patterns)
         instrumented = plan.instrument()
         make_directories(operation.paths)
         plan_copy = output / PLAN_NAME
@@ -70,6 +71,7 @@ def run(request: TraceRequest) -> TraceResult:
             **operation.result_fields(evidence),
             plan=str(plan_copy),
             plan_sha256=plan.sha256,
+            selection=next(iter(evidence.receipts.values())).selection,
             instrumented_files=[file.path for file in plan.plan.files],
         )
     write_durable(output / RESULT_NAME, result.model_dump_json(indent=1).encode())

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 _SCHEMA = {"name": "opguard-diff", "version": 1}
 _USAGE = """\
 opguard-tools diff --baseline DIR --candidate DIR [--script train.py]
+                          [--baseline-python P] [--candidate-python P]
                           [--launcher CMD] [--nproc N] [--env NAME=VALUE]
-                          [--repeat N] [--output DIR] [--local-root DIR]
-                          [--timeout 1800] [--json] [-- ARGS ...]
+                          [--depth auto|call|aten] [--repeat N] [--output DIR]
+                          [--local-root DIR] [--timeout 1800] [--json]
+                          [-- ARGS ...]
        opguard-tools diff --captures A B [--repeats R1 R2 ...] [--partial]
                           [--output DIR] [--json]"""
 _DESCRIPTION = """\
@@ -39,7 +41,12 @@ back, byte for byte, whatever ends the run. Do not edit a checkout meanwhile. Af
   opguard-tools diff --baseline old/ --candidate new/ --script train.py -- --seed 0 --steps 20
   opguard-tools diff --baseline old/ --candidate new/ --nproc 2 -- --seed 0
   opguard-tools diff --baseline old/ --candidate new/ --repeat 2 -- --seed 0
+  opguard-tools diff --baseline . --candidate . --baseline-python old-env --candidate-python new-env
   opguard-tools diff --captures out/baseline out/candidate --partial
+
+What runs in an installed library is recorded operator by operator, with the library's own file and
+line. The libraries of both sides may differ: give each side the Python of its own environment.
+opguard-core and opguard-tools must be installed in both.
 
 With --repeat N the baseline is traced N more times. Places at which these equal runs differ are not
 repeatable; origins at such places are listed apart, and the first difference is one of the others.
@@ -97,6 +104,31 @@ class DiffCommand:
             help="program that starts a Python entry point, one quoted argument (this interpreter; "
             "with --nproc its torchrun)",
         )
+        for side in ("baseline", "candidate"):
+            run.add_argument(
+                f"--{side}-python",
+                type=Path,
+                metavar="P",
+                help=f"interpreter or virtual environment of the {side} (this interpreter)",
+            )
+            run.add_argument(
+                f"--{side}-launcher",
+                metavar="CMD",
+                help=f"launcher of the {side}, instead of --launcher",
+            )
+            run.add_argument(
+                f"--{side}-env",
+                action="append",
+                default=[],
+                metavar="NAME=VALUE",
+                help=f"environment variable for the {side} only; can be repeated",
+            )
+        run.add_argument(
+            "--depth",
+            choices=("auto", "call", "aten"),
+            help="how deep calls are recorded: call (arguments and results), aten (the operators "
+            "inside as well), auto (aten where they run in lines of a library)",
+        )
         run.add_argument(
             "--nproc", type=_positive_integer, metavar="N", help="number of ranks, all on this node"
         )
@@ -120,6 +152,26 @@ class DiffCommand:
             default=1800.0,
             metavar="SECONDS",
             help="time limit of each run (1800)",
+        )
+        chosen = parser.add_argument_group(
+            "what is recorded",
+            "A smaller recording costs less and shows less: the report says what it was limited "
+            "to.",
+        )
+        chosen.add_argument(
+            "--steps", metavar="N,N-M,…", help="steps to record, such as 0-3,10,20- (all)"
+        )
+        chosen.add_argument(
+            "--phases", metavar="P,…", help="phases out of forward, backward, optimizer (all)"
+        )
+        chosen.add_argument(
+            "--callsites",
+            metavar="PATTERN,…",
+            help="FILE[:FUNCTION[:CALLEE]] with * and ?, such as 'model.py:Attention.*'; one that "
+            "begins with ! takes out (all)",
+        )
+        chosen.add_argument(
+            "--levels", metavar="N", help="how deep recorded calls may be nested, outermost 1 (128)"
         )
         results = parser.add_argument_group("results")
         results.add_argument(

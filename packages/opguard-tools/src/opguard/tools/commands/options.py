@@ -5,14 +5,23 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from opguard.tools.commands.workflow import WorkloadOptions, default_launcher
+from opguard.tools.commands.workflow import SideOptions, WorkloadOptions, default_launcher
 from opguard.tools.launch.paths import check_paths, is_within, resolve
-from opguard.tools.protocol.errors import OpGuardError
+from opguard.tools.launch.selection import VARIABLES, check_part
+from opguard.tools.protocol.errors import InvalidSettingError, OpGuardError
+
+_OF_A_SIDE = ("python", "launcher", "env")
+_OF_RUNS = (
+    "baseline", "candidate", "script", "launcher", "nproc", "env", "local_root", "depth",
+    *(f"{side}_{option}" for side in ("baseline", "candidate") for option in _OF_A_SIDE),
+)  # fmt: skip
+"""Options that say how something is run."""
 
 
 class UsageError(Exception):
@@ -25,7 +34,7 @@ class CheckoutOptions:
 
     Attributes:
         checkouts: ``baseline`` and ``candidate``, resolved.
-        workload: What both sides have in common.
+        workload: How both sides are run.
         output: Directory to make.
         local_root: Staging directory; None for a temporary one.
         repeats: Further traces of the baseline.
@@ -69,7 +78,7 @@ def parse_options(arguments: argparse.Namespace) -> CheckoutOptions | CaptureOpt
 
 
 def _capture_options(arguments: argparse.Namespace) -> CaptureOptions:
-    for option in ("baseline", "candidate", "script", "launcher", "nproc", "env", "local_root"):
+    for option in (*_OF_RUNS, *VARIABLES):
         if getattr(arguments, option) not in (None, []):
             name = option.replace("_", "-")
             raise UsageError(f"--{name} runs a workload, --captures does not: leave one out")
@@ -130,32 +139,86 @@ def _checkout_options(arguments: argparse.Namespace) -> CheckoutOptions:
 
 def _workload(arguments: argparse.Namespace, script: str) -> WorkloadOptions:
     ranks: int | None = arguments.nproc
-    launcher = default_launcher(ranks)
-    if arguments.launcher is not None:
-        try:
-            launcher = shlex.split(arguments.launcher)
-        except ValueError as error:
-            raise UsageError(f"--launcher: {error}") from error
-        if not launcher:
-            raise UsageError("--launcher is empty")
+    common = _environment("--env", arguments.env) | _selection(arguments)
     return WorkloadOptions(
         script=script,
-        launcher=launcher,
+        sides={side: _side(arguments, side, common) for side in ("baseline", "candidate")},
         arguments=arguments.workload_arguments,
-        environment=_environment(arguments.env),
         ranks=1 if ranks is None else ranks,
         timeout_seconds=arguments.timeout,
+        depth=arguments.depth or "auto",
     )
 
 
-def _environment(assignments: Iterable[str]) -> dict[str, str]:
+def _side(arguments: argparse.Namespace, side: str, common: dict[str, str]) -> SideOptions:
+    """How one side is started: its own options come before those for both."""
+    python, launcher, env = (getattr(arguments, f"{side}_{option}") for option in _OF_A_SIDE)
+    if python is not None and launcher is not None:
+        raise UsageError(f"--{side}-python and --{side}-launcher both say what starts the program")
+    own = _environment(f"--{side}-env", env)
+    if launcher is not None:
+        started = _launcher(f"--{side}-launcher", launcher)
+    elif python is not None:
+        started = default_launcher(arguments.nproc, _interpreter(f"--{side}-python", python))
+    elif arguments.launcher is not None:
+        started = _launcher("--launcher", arguments.launcher)
+    else:
+        started = default_launcher(arguments.nproc)
+    return SideOptions(started, common | own)
+
+
+def _launcher(option: str, text: str) -> list[str]:
+    try:
+        launcher = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+    if not launcher:
+        raise UsageError(f"{option} is empty")
+    return launcher
+
+
+def _interpreter(option: str, given: Path) -> str:
+    """The interpreter that a path names: itself, or that of a virtual environment.
+
+    Symbolic links are kept: through them an interpreter knows its environment.
+    """
+    path = given.expanduser()
+    if path.is_dir():
+        path = path / "bin" / "python"
+    found = shutil.which(path)
+    if found is None:
+        raise UsageError(
+            f"{option}: {given} is no Python interpreter and no virtual environment (there is no "
+            f"program {path})"
+        )
+    return os.path.abspath(found)
+
+
+def _environment(option: str, assignments: Iterable[str]) -> dict[str, str]:
     environment: dict[str, str] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not name or not equals:
-            raise UsageError(f"--env: {assignment!r} is not NAME=VALUE")
+            raise UsageError(f"{option}: {assignment!r} is not NAME=VALUE")
         environment[name] = value
     return environment
+
+
+def _selection(arguments: argparse.Namespace) -> dict[str, str]:
+    """The options that limit the recording, as the workload's variables."""
+    variables: dict[str, str] = {}
+    for part, variable in VARIABLES.items():
+        text = getattr(arguments, part)
+        if text is None:
+            continue
+        if any(assignment.startswith(f"{variable}=") for assignment in arguments.env):
+            raise UsageError(f"--{part} and --env {variable}=… say the same thing: leave one out")
+        try:
+            check_part(part, text, f"--{part}")
+        except InvalidSettingError as error:
+            raise UsageError(error.message) from error
+        variables[variable] = text
+    return variables
 
 
 def _output(given: Path | None, apart_from: list[Path]) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from opguard.tools.commands.steps import StepRunner
 from opguard.tools.protocol.models import (
@@ -27,43 +27,62 @@ STEPS = 7
 
 
 @dataclass(frozen=True)
+class SideOptions:
+    """What may differ between the sides besides the checkout.
+
+    Attributes:
+        launcher: Argument vector of the launcher.
+        environment: Variables added for the workload.
+    """
+
+    launcher: list[str]
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
 class WorkloadOptions:
-    """What both sides have in common.
+    """How both sides are run.
 
     Attributes:
         script: Program, relative to each checkout.
-        launcher: Argument vector of the launcher.
+        sides: ``baseline`` and ``candidate``.
         arguments: Arguments of the script.
-        environment: Variables added for the workload.
         ranks: Number of ranks that the launcher starts.
         timeout_seconds: Time limit of each run.
+        depth: How deep calls are recorded.
     """
 
     script: str
-    launcher: list[str]
+    sides: dict[str, SideOptions]
     arguments: list[str]
-    environment: dict[str, str]
     ranks: int
     timeout_seconds: float
+    depth: Literal["auto", "call", "aten"] = "auto"
 
-    def workload(self, checkout: Path) -> Workload:
+    def workload(self, side: str, checkout: Path) -> Workload:
         """The workload of one side."""
         return Workload(
             cwd=str(checkout),
-            launcher=self.launcher,
+            launcher=self.sides[side].launcher,
             script=self.script,
             args=self.arguments,
-            env=self.environment,
+            env=self.sides[side].environment,
             ranks=list(range(self.ranks)),
         )
 
 
-def default_launcher(ranks: int | None) -> list[str]:
-    """This interpreter, or torchrun in it when a number of ranks is asked for."""
+def default_launcher(ranks: int | None, interpreter: str | None = None) -> list[str]:
+    """An interpreter, or torchrun in it when a number of ranks is asked for.
+
+    Args:
+        ranks: Number of ranks; None for one process without torchrun.
+        interpreter: Path of a Python interpreter; this one by default.
+    """
+    python = sys.executable if interpreter is None else interpreter
     if ranks is None:
-        return [sys.executable]
+        return [python]
     return [
-        sys.executable,
+        python,
         "-m",
         "torch.distributed.run",
         "--standalone",
@@ -79,7 +98,7 @@ class Workflow:
         steps: Runs one step.
         output: Directory of the whole comparison; exists.
         local_root: Staging directory.
-        options: What both sides have in common.
+        options: How both sides are run.
         repeats: Further traces of the baseline.
     """
 
@@ -100,7 +119,7 @@ class Workflow:
             StepEndedError: A step's process was killed.
             InterruptedOperationError: A signal arrived; everything is restored.
         """
-        workloads = {side: self.options.workload(path) for side, path in checkouts.items()}
+        workloads = {side: self.options.workload(side, path) for side, path in checkouts.items()}
         for side in checkouts:
             (self.output / side).mkdir()
         discoveries = {side: self._discover(side, workloads[side]) for side in checkouts}
@@ -146,6 +165,7 @@ class Workflow:
             workload=workloads[side],
             discovery=discoveries[side],
             counterpart=Counterpart(workload=workloads[other], discovery=discoveries[other]),
+            depth=self.options.depth,
         )
         return self.steps.run(f"{side}-prepare", "prepare", request, PrepareResult)
 

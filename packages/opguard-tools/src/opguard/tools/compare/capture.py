@@ -13,6 +13,7 @@ import polars as pl
 
 import xorsig
 from opguard.tools.compare.errors import CaptureReadError
+from opguard.tools.compare.places import LIBRARIES, LibrarySources, Place, read_places
 from opguard.tools.launch.requests import REQUEST_NAME
 
 SESSION_NOTE: Final = 2
@@ -43,17 +44,23 @@ TENSORS_SCHEMA: Final = {
     "tick": pl.UInt64,
     "role": pl.UInt8,
     "slot": pl.String,
+    "layout": pl.UInt32,
+    "xor_sig": pl.List(pl.UInt32),
+    "mix_sig": pl.List(pl.UInt32),
+    "note": pl.String,
+}
+"""Columns of ``tensors.parquet``."""
+
+LAYOUTS_SCHEMA: Final = {
+    "layout": pl.UInt32,
     "dtype": pl.String,
     "shape": pl.List(pl.Int64),
     "strides": pl.List(pl.Int64),
     "device": pl.String,
     "kind": pl.String,
     "logical_nbytes": pl.UInt64,
-    "xor_sig": pl.List(pl.UInt32),
-    "mix_sig": pl.List(pl.UInt32),
-    "note": pl.String,
 }
-"""Columns of ``tensors.parquet``."""
+"""Columns of ``layouts.parquet``."""
 
 VALUES_SCHEMA: Final = {
     "call": pl.UInt64,
@@ -124,7 +131,9 @@ class RankTables:
 
     Attributes:
         calls: ``calls.parquet``, and the tick of each begin as ``tick_begin``.
+        tensors: ``tensors.parquet`` joined with ``layouts.parquet``.
         incomplete: Why the capture of this rank ends early, or None when it is whole.
+        places: Where libraries ran operators, by number.
     """
 
     calls: pl.DataFrame
@@ -132,23 +141,31 @@ class RankTables:
     values: pl.DataFrame
     marks: pl.DataFrame
     incomplete: str | None = None
+    places: Mapping[int, Place] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: Path, incomplete: str | None = None) -> RankTables:
-        """Read ``calls``, ``tensors``, ``values`` and ``marks`` of one rank.
+        """Read the tables of one rank.
 
         Raises:
             CaptureReadError: A table is missing or lacks a column.
         """
+        marks = _read_table(directory / "marks.parquet", MARKS_SCHEMA)
         return cls(
             # The tick of its begin is what a call is known by.
             _read_table(directory / "calls.parquet", CALLS_SCHEMA).with_columns(
                 tick_begin=pl.col("call")
             ),
-            _read_table(directory / "tensors.parquet", TENSORS_SCHEMA),
+            _read_table(directory / "tensors.parquet", TENSORS_SCHEMA).join(
+                _read_table(directory / "layouts.parquet", LAYOUTS_SCHEMA),
+                on="layout",
+                how="left",
+                maintain_order="left",
+            ),
             _read_table(directory / "values.parquet", VALUES_SCHEMA),
-            _read_table(directory / "marks.parquet", MARKS_SCHEMA),
+            marks,
             incomplete,
+            read_places(marks),
         )
 
     def recorder_failures(self) -> list[str]:
@@ -171,6 +188,7 @@ class CaptureView:
         receipts: Completion receipts by rank, as far as they exist.
         request: The request that the ranks were started with; empty for a session embedded in a
             program.
+        libraries: Source files of libraries that ran operators.
     """
 
     sites: Mapping[int, Callsite]
@@ -179,6 +197,7 @@ class CaptureView:
     incomplete: Mapping[int, str] = field(default_factory=dict)
     receipts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
+    libraries: LibrarySources = field(default_factory=LibrarySources)
 
     @classmethod
     def open(
@@ -210,7 +229,8 @@ class CaptureView:
         receipts = _read_receipts(trace_output / "capture" / "receipts", ranks)
         request_path = trace_output / REQUEST_NAME
         request = _read_json(request_path) if request_path.is_file() else {}
-        return cls(sites, sources, ranks, dict(incomplete or {}), receipts, request)
+        libraries = LibrarySources((trace_output / "capture" / LIBRARIES,))
+        return cls(sites, sources, ranks, dict(incomplete or {}), receipts, request, libraries)
 
     def tables(self, rank: int) -> RankTables:
         """The tables of one rank.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from opguard.tools.compare.capture import Callsite
 from opguard.tools.compare.circumstances import Circumstance, merge_ranks
 from opguard.tools.compare.configuration import configuration_circumstances
 from opguard.tools.compare.data_items import differing_data
@@ -13,6 +12,7 @@ from opguard.tools.compare.origin import Origin, OriginKind
 from opguard.tools.compare.random_streams import differing_streams
 from opguard.tools.compare.records import Call, Side
 from opguard.tools.compare.results import Comparison, RankComparison
+from opguard.tools.compare.state import describe_place
 
 
 def with_circumstances(comparison: Comparison) -> Comparison:
@@ -36,8 +36,7 @@ def _recorded(comparison: Comparison, rank: RankComparison) -> Iterator[tuple[fl
     sites = {side: comparison.sites(side) for side in Side}
 
     def where(side: Side, call: Call) -> str:
-        site: Callsite | None = sites[side].get(call.site)
-        return call.callee if site is None else f"{site.file}:{site.line} `{site.text}`"
+        return describe_place(call, sites[side])
 
     yield from differing_streams(pairs, rank.records, rank.fingerprints, where)
     yield from differing_data(

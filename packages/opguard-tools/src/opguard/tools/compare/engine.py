@@ -20,6 +20,7 @@ from opguard.tools.compare.keys import CallsiteKeys, SourceAlignment, callsite_k
 from opguard.tools.compare.layouts import find_layout_mismatch, mismatch_origin
 from opguard.tools.compare.origins import Place, find_origins
 from opguard.tools.compare.pairing import CallPair, Pairing, pair_calls
+from opguard.tools.compare.place_keys import SideSpots, SpotKeys, spot_keys
 from opguard.tools.compare.ranks import collectives, first_over_ranks, inherit_over_ranks
 from opguard.tools.compare.records import Call, RankRecords, Side
 from opguard.tools.compare.results import Comparison, RankComparison
@@ -114,11 +115,17 @@ def _compare_rank(
     }
     records = {side: RankRecords.build(found, fingerprints) for side, found in tables.items()}
     failures = {side: found.recorder_failures() for side, found in tables.items()}
+    spots = spot_keys(
+        *(
+            SideSpots(tables[side].places.values(), view.sources, view.libraries)
+            for side, view in ((Side.BASELINE, baseline), (Side.CANDIDATE, candidate))
+        )
+    )
     tables.clear()
     incomplete = {
         side: reason for side, found in records.items() if (reason := found.incomplete) is not None
     }
-    found = _find_differences(records, keys, incomplete, fingerprints)
+    found = _find_differences(records, keys, spots, incomplete, fingerprints)
     pairing, differences, events = found.pairing, found.differences, found.events
     unpaired, beyond = order_unpaired(pairing, found.clock, found.prefix)
     mismatch = find_layout_mismatch(pairing.pairs, fingerprints)
@@ -178,6 +185,7 @@ class _Found:
 def _find_differences(
     records: Mapping[Side, RankRecords],
     keys: CallsiteKeys,
+    spots: SpotKeys,
     incomplete: Mapping[Side, str],
     fingerprints: FingerprintTable,
 ) -> _Found:
@@ -201,7 +209,7 @@ def _find_differences(
         harmless = not some_value_differs(events, values, fingerprints)
         return _Found(pairing, differences, [] if harmless else events, clock, prefix, harmless)
 
-    pairing = pair_calls(baseline, candidate, keys)
+    pairing = pair_calls(baseline, candidate, keys, spots)
     differences = _differences(pairing.pairs, fingerprints)
     pairing = withdraw(pairing, mixed_up_pairs(pairing, differences, values, fingerprints))
     found = collect(pairing, differences)

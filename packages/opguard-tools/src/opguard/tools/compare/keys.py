@@ -89,11 +89,9 @@ class CallsiteKeys:
         A callsite that the plan does not know is keyed by the callee that was recorded.
         """
         site = sites.get(call.site)
-        if site is None:
-            return self.intern(("callee", call.callee))
         if call.flags & CallFlag.OPERATOR:
-            return self.intern(("operator", site, call.callee.partition("@")[0]))
-        return site
+            return self.intern(("operator", site, call.phase, call.operator))
+        return self.intern(("callee", call.callee)) if site is None else site
 
 
 def callsite_keys(

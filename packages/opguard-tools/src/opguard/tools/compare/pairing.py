@@ -13,15 +13,23 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from opguard.tools.compare.keys import CallsiteKeys, PairingBasis
+from opguard.tools.compare.place_keys import OperatorKeys, SpotKeys
 from opguard.tools.compare.records import Call, CallFlag, RankRecords
 from opguard.tools.compare.relations import RelationSource
-from opguard.tools.compare.sequence import align_sequences
+from opguard.tools.compare.sequence import align_between, align_sequences
 
 MAX_LIFT_LEVELS = 2
 """How many wrapping calls on one side are looked through to find corresponding calls."""
 
 _UNKNOWN_BASIS = PairingBasis(
     RelationSource.INFERRED, "callsite is not in the plan; paired by the callee's name"
+)
+
+_OPERATOR_BASIS = PairingBasis(
+    RelationSource.EXACT, "same operator in the recorded call, in the order of execution"
+)
+_OTHER_WAY = PairingBasis(
+    RelationSource.INFERRED, "same operator at the same line, which was reached in another way"
 )
 
 
@@ -63,23 +71,40 @@ class Pairing:
     of_candidate: dict[int, CallPair] = field(default_factory=dict)
 
 
-def pair_calls(baseline: RankRecords, candidate: RankRecords, keys: CallsiteKeys) -> Pairing:
+def pair_calls(
+    baseline: RankRecords,
+    candidate: RankRecords,
+    keys: CallsiteKeys,
+    spots: SpotKeys | None = None,
+) -> Pairing:
     """Pair the calls of one rank.
 
     A call below an unpaired call has no place on the other side and is unpaired too, unless
     ``_lift`` finds that the unpaired call only wraps what the other side runs directly.
     """
-    return _Pairer(baseline, candidate, keys).run()
+    return _Pairer(baseline, candidate, OperatorKeys(keys, spots or SpotKeys())).run()
 
 
 class _Pairer:
     """State of one pairing: keys of all calls, and the pairs found so far."""
 
-    def __init__(self, baseline: RankRecords, candidate: RankRecords, keys: CallsiteKeys) -> None:
+    def __init__(
+        self, baseline: RankRecords, candidate: RankRecords, operators: OperatorKeys
+    ) -> None:
         self._roots = (baseline.roots, candidate.roots)
-        self._keys = keys
-        self._key_baseline = [keys.call_key(call, keys.baseline) for call in baseline.calls]
-        self._key_candidate = [keys.call_key(call, keys.candidate) for call in candidate.calls]
+        self._operators = operators
+        self._keys = keys = operators.callsites
+        sides = (
+            (baseline.calls, keys.baseline, operators.spots.baseline),
+            (candidate.calls, keys.candidate, operators.spots.candidate),
+        )
+        self._key_baseline, self._key_candidate = (
+            [operators.strict(call, sites, spots) for call in calls]
+            for calls, sites, spots in sides
+        )
+        self._loose_baseline, self._loose_candidate = (
+            [operators.loose(call, sites, spots) for call in calls] for calls, sites, spots in sides
+        )
         self._result = Pairing()
 
     def run(self) -> Pairing:
@@ -138,6 +163,12 @@ class _Pairer:
                     [self._key_baseline[call.index] for call in left],
                     [self._key_candidate[call.index] for call in right],
                 )
+                if len(indexes) < min(len(left), len(right)):
+                    indexes = align_between(
+                        indexes,
+                        [self._loose_baseline[call.index] for call in left],
+                        [self._loose_candidate[call.index] for call in right],
+                    )
                 matches += [(left[i], right[j]) for i, j in indexes]
         return matches
 
@@ -170,7 +201,9 @@ class _Pairer:
         key = self._key_baseline[baseline.index]
         basis = self._keys.basis.get(key, _UNKNOWN_BASIS)
         if key not in self._keys.basis and baseline.flags & candidate.flags & CallFlag.OPERATOR:
-            basis = _operator_basis(baseline, candidate)
+            basis = self._operators.basis(baseline) or _OPERATOR_BASIS
+            if key != self._key_candidate[candidate.index]:
+                basis = _OTHER_WAY
         source, reason = basis.source, basis.reason
         if lifted:
             source = RelationSource.INFERRED
@@ -268,17 +301,3 @@ def _levels(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
             return
         yield calls
         calls = [child for call in calls for child in call.children]
-
-
-def _operator_basis(baseline: Call, candidate: Call) -> PairingBasis:
-    """Operator-level records are exact when the library's file and line agree as well."""
-    left, right = baseline.callee.partition("@")[2], candidate.callee.partition("@")[2]
-    if _below_site_packages(left) == _below_site_packages(right):
-        return PairingBasis(RelationSource.EXACT, "same operator at the same place of the library")
-    return PairingBasis(
-        RelationSource.INFERRED, f"same operator, other place in the library: {left} and {right}"
-    )
-
-
-def _below_site_packages(location: str) -> str:
-    return location.rpartition("site-packages/")[2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag, StrEnum
 
@@ -10,6 +10,7 @@ import polars as pl
 
 from opguard.tools.compare.capture import RankTables
 from opguard.tools.compare.fingerprints import FingerprintTable
+from opguard.tools.compare.places import Place, place_of
 
 NEVER_ENDED = 1 << 62
 """End tick of a call without an end record: after every tick of the capture."""
@@ -83,7 +84,7 @@ class Call:
 
     Slots map to interned fingerprints (see ``FingerprintTable``). ``inputs`` holds tensors and
     absent parameter gradients, ``arguments`` non-tensor arguments, ``outputs`` results and
-    everything that the call changed.
+    everything that the call changed. ``place`` is where a library ran an operator.
     """
 
     id: int
@@ -102,6 +103,7 @@ class Call:
     arguments: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, int] = field(default_factory=dict)
     gradients: list[GradientRecord] = field(default_factory=list)
+    place: Place | None = None
     rng_before: dict[str, int] = field(default_factory=dict)
     rng_after: dict[str, int] = field(default_factory=dict)
     children: list[Call] = field(default_factory=list)
@@ -115,6 +117,18 @@ class Call:
     def name(self) -> str:
         """Last dotted part of the callee as recorded; a Module's class name."""
         return self.callee.partition("@")[0].rpartition(".")[2]
+
+    @property
+    def operator(self) -> str:
+        """Name of an operator without overload, or of what else a library ran."""
+        name = self.callee.partition("@")[0]
+        namespace, colons, rest = name.partition("::")
+        return namespace + colons + rest.partition(".")[0] if colons else name
+
+    @property
+    def callsite(self) -> Hashable:
+        """What equal runs have in common: the plan's callsite, and the line of an operator."""
+        return self.site if self.place is None else (self.site, self.operator, self.place.spot)
 
     @property
     def compiled(self) -> bool:
@@ -154,6 +168,10 @@ class RankRecords:
             fingerprints: Table shared by both sides, so that equal ids mean equal identity.
         """
         calls = list(_read_calls(tables.calls))
+        places = tables.places
+        for call in calls:
+            if places and call.flags & CallFlag.OPERATOR:
+                call.place = place_of(call.callee, places)
         by_id = {call.id: call for call in calls}
         effects: dict[int, dict[int, dict[str, int]]] = {}
         tensors = tables.tensors.sort("tick")

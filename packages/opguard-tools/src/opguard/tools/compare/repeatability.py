@@ -7,7 +7,7 @@ candidate can be asked about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from opguard.tools.compare.capture import CaptureView
@@ -47,10 +47,10 @@ class _EqualRuns:
     """
 
     runs: int = 0
-    origins: dict[int, set[int]] = field(default_factory=dict)
+    origins: dict[Hashable, set[int]] = field(default_factory=dict)
     places: dict[int, dict[Place, set[int]]] = field(default_factory=dict)
-    first_calls: dict[int, tuple[int, Call, str]] = field(default_factory=dict)
-    ranks: dict[int, set[int]] = field(default_factory=dict)
+    first_calls: dict[Hashable, tuple[int, Call, str]] = field(default_factory=dict)
+    ranks: dict[Hashable, set[int]] = field(default_factory=dict)
     differing: set[int] = field(default_factory=set)
     circumstances: list[Circumstance] = field(default_factory=list)
 
@@ -64,9 +64,9 @@ class _EqualRuns:
                 self.differing.add(run)
                 for call in (origin.baseline, origin.candidate):
                     if call is not None:
-                        self.origins.setdefault(call.site, set()).add(run)
-                        self.ranks.setdefault(call.site, set()).add(rank.rank)
-                        self.first_calls.setdefault(call.site, (rank.rank, call, origin.why))
+                        self.origins.setdefault(call.callsite, set()).add(run)
+                        self.ranks.setdefault(call.callsite, set()).add(rank.rank)
+                        self.first_calls.setdefault(call.callsite, (rank.rank, call, origin.why))
             places = self.places.setdefault(rank.rank, {})
             for event in rank.events:
                 for slot in event.slots:
@@ -100,7 +100,7 @@ class _EqualRuns:
             for item in self.circumstances
         )
 
-    def explain(self, rank: int, origin: Origin, site: int | None) -> str | None:
+    def explain(self, rank: int, origin: Origin, site: Hashable) -> str | None:
         """Why an origin is not repeatable, or None where equal runs agree.
 
         The callsite counts, not the single call: a statement that is not repeatable at one step
@@ -207,11 +207,11 @@ def _set_apart(comparison: Comparison, equal: _EqualRuns, keys: CallsiteKeys) ->
 
 def _with_callsite(
     origins: Sequence[Origin], keys: CallsiteKeys, site_of_key: dict[int, int]
-) -> Iterator[tuple[Origin, int | None]]:
+) -> Iterator[tuple[Origin, Hashable]]:
     """Each origin with its callsite in the baseline's plan, where both versions have it."""
     for origin in origins:
         if origin.baseline is not None:
-            yield origin, origin.baseline.site
+            yield origin, origin.baseline.callsite
         elif origin.candidate is not None:
             key = keys.candidate.get(origin.candidate.site)
             yield origin, None if key is None else site_of_key.get(key)

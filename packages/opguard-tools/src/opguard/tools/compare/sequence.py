@@ -43,6 +43,28 @@ def align_sequences(baseline: Sequence[int], candidate: Sequence[int]) -> list[t
     return pairs
 
 
+def align_between(
+    pairs: Sequence[tuple[int, int]], baseline: Sequence[int], candidate: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Add to an alignment what other keys pair between its pairs.
+
+    Args:
+        pairs: Index pairs, strictly increasing on both sides; all of them are kept.
+        baseline: Other keys of the baseline's calls.
+        candidate: Other keys of the candidate's calls.
+    """
+    found: list[tuple[int, int]] = []
+    i = j = 0
+    for next_i, next_j in [*pairs, (len(baseline), len(candidate))]:
+        if i < next_i and j < next_j:
+            inner = align_sequences(baseline[i:next_i], candidate[j:next_j])
+            found += [(i + x, j + y) for x, y in inner]
+        if next_i < len(baseline):
+            found.append((next_i, next_j))
+        i, j = next_i + 1, next_j + 1
+    return found
+
+
 def _common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
     limit = min(len(left), len(right))
     return next((i for i in range(limit) if left[i] != right[i]), limit)

@@ -10,7 +10,7 @@ from opguard.tools.compare.capture import Callsite
 from opguard.tools.compare.events import DifferenceEvent, UnpairedCall
 from opguard.tools.compare.fingerprints import FingerprintTable
 from opguard.tools.compare.pairing import CallPair, Pairing
-from opguard.tools.compare.records import Call, Side
+from opguard.tools.compare.records import Call, CallFlag, Side
 from opguard.tools.compare.slots import NO_DIFFERENCE, PairDifference
 
 
@@ -95,10 +95,19 @@ class RankState:
 
     def where(self, side: Side, call: Call) -> str:
         """``file:line  source text`` of a call, for explanations."""
-        site = self.sites[side].get(call.site)
-        if site is None:
-            return call.callee
-        return f"{site.file}:{site.line} `{site.text}`"
+        return describe_place(call, self.sites[side])
+
+
+def describe_place(call: Call, sites: Mapping[int, Callsite]) -> str:
+    """``file:line  source text`` of a call; of an operator, the library's line that ran it."""
+    site = sites.get(call.site)
+    place = None if call.place is None else call.place.telling
+    if place is not None:
+        return f"{place.name}:{place.position[0]} ({call.operator})"
+    if site is None:
+        return call.operator
+    text = f"{site.file}:{site.line} `{site.text}`"
+    return f"{text} ({call.operator})" if call.flags & CallFlag.OPERATOR else text
 
 
 def _ancestors(calls: Iterable[int], parents: Mapping[int, int]) -> set[int]:

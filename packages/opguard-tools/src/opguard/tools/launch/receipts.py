@@ -16,6 +16,7 @@ from opguard.tools.protocol.models.capture import (
     ExitKind,
     FingerprintLayout,
     RankCapture,
+    RecordedSelection,
 )
 
 _RECEIPT_NAME = re.compile(r"rank-(\d+)\.receipt")
@@ -64,6 +65,7 @@ class Receipt(BaseModel):
     fingerprint: FingerprintLayout
     determinism: DeterminismPolicy
     observer_effects: list[str]
+    selection: RecordedSelection | None = None
     counts: dict[str, int] = Field(default_factory=dict)
     ended_unix_ns: int
 

@@ -53,6 +53,7 @@ class WorkerRequest:
             "plan": None if self.plan is None else str(self.plan),
             "regions": self.settings.regions,
             "deterministic": self.settings.deterministic,
+            "selection": self.settings.selection.document(),
         }
 
     def write(self) -> Path:

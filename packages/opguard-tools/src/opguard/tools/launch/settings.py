@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from opguard.tools.launch.selection import CaptureSelection, read_selection
 from opguard.tools.protocol.errors import InvalidSettingError
 
 REGIONS_VARIABLE = "OPGUARD_XOR_REGIONAL"
@@ -22,10 +23,12 @@ class CaptureSettings:
     Attributes:
         regions: Byte regions per tensor, 1 to 64.
         deterministic: The request asks for the determinism policy.
+        selection: What a trace records.
     """
 
     regions: int
     deterministic: bool
+    selection: CaptureSelection = field(default_factory=CaptureSelection)
 
 
 def capture_settings(
@@ -51,6 +54,7 @@ def capture_settings(
         deterministic=_parse_switch(
             DETERMINISTIC_VARIABLE, workload_env.get(DETERMINISTIC_VARIABLE)
         ),
+        selection=read_selection(effective),
     )
 
 

@@ -10,6 +10,7 @@ from opguard.tools.compare.origin import Origin
 from opguard.tools.compare.records import Role, Side
 from opguard.tools.compare.results import Comparison
 from opguard.tools.report.locations import locate
+from opguard.tools.report.selection import selection_warnings
 
 MAX_NOTES: Final = 5
 """Notes about failed records listed per capture."""
@@ -34,7 +35,7 @@ def _entries(comparison: Comparison, found: Iterable[Circumstance]) -> list[dict
             "before_first": item.before_first,
             "step": item.step,
             "locations": {
-                side.value: locate(call, comparison.sites(side))
+                side.value: locate(call, comparison.capture(side))
                 for side, call in zip(Side, item.calls, strict=True)
             },
             "also_between_equal_runs": item.also_between_equal_runs,
@@ -66,8 +67,8 @@ def circumstance_of(
 
 
 def warnings(comparison: Comparison) -> list[dict[str, Any]]:
-    """Captures in which the recorder could not make all records, with what it noted."""
-    found: list[dict[str, Any]] = []
+    """What limits the comparison: recordings that were limited, and records that failed."""
+    found = selection_warnings(comparison)
     for rank in comparison.ranks:
         for side in Side:
             notes = rank.recorder_failures.get(side, ())
@@ -100,7 +101,7 @@ def repeatability(comparison: Comparison) -> dict[str, Any] | None:
         "differing_runs": found.differing_runs,
         "callsites": [
             {
-                **(locate(entry.call, comparison.sites(Side.BASELINE)) or {}),
+                **(locate(entry.call, comparison.baseline) or {}),
                 "runs": entry.runs,
                 "ranks": list(entry.ranks),
                 "first_step": entry.call.step,

@@ -117,8 +117,8 @@ def _origin(
         "why": origin.why,
         "circumstance": circumstance_of(rank.rank, origin, shown_by),
         "relation_source": origin.source.value if origin.source else None,
-        "baseline": locate(origin.baseline, comparison.sites(Side.BASELINE)),
-        "candidate": locate(origin.candidate, comparison.sites(Side.CANDIDATE)),
+        "baseline": locate(origin.baseline, comparison.baseline),
+        "candidate": locate(origin.candidate, comparison.candidate),
         "slots": [_slot(slot, rank.fingerprints) for slot in shown],
         "slots_differing": len(origin.slots),
     }
@@ -173,7 +173,7 @@ def _unpaired(comparison: Comparison, rank: RankComparison) -> Iterable[dict[str
         yield {
             "rank": rank.rank,
             "side": side.value,
-            **(locate(first, comparison.sites(side)) or {}),
+            **(locate(first, comparison.capture(side)) or {}),
             "calls": len(found),
             "calls_inside": sum(1 for u in found for _ in u.call.subtree()) - len(found),
             "first_step": first.step,

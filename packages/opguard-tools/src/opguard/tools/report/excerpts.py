@@ -51,7 +51,7 @@ def decode_source(source: bytes) -> list[str]:
 
 def excerpt(sources: Mapping[str, bytes], location: Mapping[str, Any] | None) -> list[ExcerptLine]:
     """The call's lines with context; empty when its source is not part of the capture."""
-    place = _in_checkout(location)
+    place = _readable(location, sources)
     source = sources.get(place["file"]) if place else None
     if place is None or source is None:
         return []
@@ -68,7 +68,7 @@ def excerpt_without_call(
     sources: Mapping[str, bytes], other_sources: Mapping[str, bytes], other: Mapping[str, Any]
 ) -> list[ExcerptLine]:
     """Where a call of the other side only would be, in the file of the same path; none marked."""
-    place = _in_checkout(other)
+    place = _readable(other, other_sources)
     if place is None or place["file"] not in sources or place["file"] not in other_sources:
         return []
     lines = decode_source(sources[place["file"]])
@@ -95,7 +95,8 @@ def source_diff(
 
     A call on one side only is diffed against the file of the same path on the other side.
     """
-    left, right = _in_checkout(origin["baseline"]), _in_checkout(origin["candidate"])
+    left = _readable(origin["baseline"], baseline_sources)
+    right = _readable(origin["candidate"], candidate_sources)
     known = left or right
     if known is None:
         return []
@@ -143,11 +144,18 @@ def _hunks(before: Sequence[str], after: Sequence[str]) -> list[_Hunk]:
     return hunks
 
 
-def _in_checkout(location: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The place in the checkout: for an operator of a library, the callsite that led there."""
+def _readable(
+    location: Mapping[str, Any] | None, sources: Mapping[str, bytes]
+) -> Mapping[str, Any] | None:
+    """The place under the name that ``sources`` has its file by.
+
+    Of an operator whose library's file is not there, the callsite that led to it.
+    """
     if location is None:
         return None
     if location.get("library"):
+        if location["name"] in sources:
+            return {**location, "file": location["name"]}
         callsite: Mapping[str, Any] | None = location.get("callsite")
         return callsite
     return location if location["file"] else None

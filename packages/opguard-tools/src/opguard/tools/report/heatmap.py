@@ -117,6 +117,9 @@ def _origin_rows(comparison: Comparison) -> set[Row]:
 
 
 def _row(comparison: Comparison, side: Side, call: Call) -> Row:
+    place = None if call.place is None else call.place.telling
+    if place is not None:
+        return (place.name, place.position[0], call.operator)
     site = comparison.sites(side).get(call.site)
     return (call.callee, 0, "") if site is None else (site.file, site.line, site.callee)
 

@@ -112,12 +112,13 @@ def render_html(comparison: Comparison, document: Mapping[str, Any]) -> str:
     first = document["first"]
     others = [o for o in document["origins"] if o["repeat_of"] is None and o != first]
     set_apart = [o for o in document["not_repeatable"] if o["repeat_of"] is None]
+    sources = {side: _sources(comparison, side) for side in Side}
     page = PageView(
         context=_context(document),
-        first=_view(comparison, first) if first else None,
-        origins=[_view(comparison, origin) for origin in others[:MAX_ORIGINS]],
+        first=_view(sources, first) if first else None,
+        origins=[_view(sources, origin) for origin in others[:MAX_ORIGINS]],
         hidden_origins=max(0, len(others) - MAX_ORIGINS),
-        set_apart=[_view(comparison, origin) for origin in set_apart[:MAX_ORIGINS]],
+        set_apart=[_view(sources, origin) for origin in set_apart[:MAX_ORIGINS]],
         set_apart_heading=NOT_REPEATABLE,
         heat=heat_map(comparison),
         bars=step_bars(document["steps"]),
@@ -140,8 +141,24 @@ def _context(document: Mapping[str, Any]) -> ContextView:
     )
 
 
-def _view(comparison: Comparison, origin: Mapping[str, Any]) -> OriginView:
-    sources = {side: comparison.capture(side).sources for side in Side}
+def _sources(comparison: Comparison, side: Side) -> dict[str, bytes]:
+    """Source files of one side: of the checkout, and of libraries by their shared names."""
+    capture = comparison.capture(side)
+    digests = {
+        place.name: place.source
+        for rank in comparison.ranks
+        for call in rank.records[side].calls
+        if call.place is not None
+        for place in call.place.chain()
+        if place.path
+    }
+    libraries = {name: capture.libraries.get(digest) for name, digest in digests.items()}
+    return {name: text for name, text in libraries.items() if text is not None} | dict(
+        capture.sources
+    )
+
+
+def _view(sources: Mapping[Side, Mapping[str, bytes]], origin: Mapping[str, Any]) -> OriginView:
     return OriginView(
         data=origin,
         headline=_sentence(headline(origin)),

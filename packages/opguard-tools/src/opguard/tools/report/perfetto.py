@@ -85,14 +85,15 @@ def _side_slices(comparison: Comparison, rank: RankComparison, side: Side) -> pl
     """One slice per call of one side."""
     calls = comparison.capture(side).tables(rank.rank).calls
     last = pl.max_horizontal(pl.col("time_end_ns").max(), pl.col("time_begin_ns").max())
-    name = (
-        pl.when(pl.col("site_callee").is_null())
-        .then(pl.col("callee"))
-        .otherwise(pl.col("site_callee"))
-    )
+    name = pl.coalesce("operator", "site_callee", "callee")
     threads = _thread_order(rank.records[side].calls)
     joined = (
         calls.join(_sites(comparison, side), on="site", how="left")
+        .join(_operators(rank, side), on="call", how="left")
+        .with_columns(
+            pl.coalesce(f"place_{part}", part).alias(part) for part in ("file", "line", "qualname")
+        )
+        .with_columns(pl.when(pl.col("place_file").is_null()).then(pl.col("text")).alias("text"))
         .join(_facts(rank, side), on="call", how="left")
         .join(_origin_frame(rank, side), on="call", how="left")
         .join(threads, on="call", how="left")
@@ -126,6 +127,26 @@ def _thread_order(calls: list[Call]) -> pl.DataFrame:
         {"call": [call.id for call in calls], "thread_order": [call.thread for call in calls]},
         schema={"call": pl.UInt64, "thread_order": pl.Int64},
     )
+
+
+def _operators(rank: RankComparison, side: Side) -> pl.DataFrame:
+    """Operators that libraries ran, with the line that each is named at."""
+    rows = []
+    for call in rank.records[side].calls:
+        if call.place is not None:
+            place = call.place.telling
+            named = (None, None, None)
+            if place is not None:
+                named = (place.path or place.name, place.position[0], place.qualname)
+            rows.append((call.id, call.operator, *named))
+    return pl.DataFrame(
+        rows,
+        schema={
+            "call": pl.UInt64, "operator": pl.String, "place_file": pl.String,
+            "place_line": pl.Int64, "place_qualname": pl.String,
+        },
+        orient="row",
+    )  # fmt: skip
 
 
 def _sites(comparison: Comparison, side: Side) -> pl.DataFrame:

@@ -30,6 +30,7 @@ Kind = Literal[
     "iterate",
 ]
 Depth = Literal["call", "aten"]
+DepthChoice = Literal["auto", "call", "aten"]
 
 
 class _Closed(BaseModel):
@@ -101,6 +102,9 @@ class Excluded(_Closed):
 class Plan(_Closed):
     """Everything that ``trace`` needs to know.
 
+    Attributes:
+        patterns: What the user limited the callsites to; none for all.
+
     Source:
         Protocol requirements C2, C3, C5.
     """
@@ -111,6 +115,7 @@ class Plan(_Closed):
     files: tuple[PlanFile, ...]
     sites: tuple[Site, ...]
     excluded: tuple[Excluded, ...]
+    patterns: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Canonical text: the same plan gives the same bytes."""
@@ -122,6 +127,7 @@ def build_plan(
     sites: Iterable[Site],
     excluded: Iterable[Excluded],
     configuration: str,
+    patterns: Iterable[str] = (),
 ) -> Plan:
     """Bind a selection to its configuration's text.
 
@@ -130,12 +136,14 @@ def build_plan(
         sites: Selected callsites.
         excluded: What was observed and left out.
         configuration: The YAML text written next to the plan.
+        patterns: What the user limited the callsites to.
     """
     return Plan(
         configuration_sha256=digest(configuration.encode()),
         files=tuple(sorted(files, key=lambda file: file.path)),
         sites=tuple(sorted(sites, key=lambda site: site.id)),
         excluded=tuple(sorted(excluded, key=lambda entry: (entry.path, entry.reason))),
+        patterns=tuple(patterns),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,7 +12,14 @@ from opguard.tools.source.expression import Expression
 from opguard.tools.source.observe import ObservedSpan, SpanFlag
 from opguard.tools.source.observed import Evidence, ObservedCheckout, SourceFile
 from opguard.tools.source.operators import BINARY, COMPARE, UNARY, inplace
-from opguard.tools.source.plan import Excluded, PlanFile, Site, digest
+from opguard.tools.source.plan import (
+    Depth,
+    DepthChoice,
+    Excluded,
+    PlanFile,
+    Site,
+    digest,
+)
 from opguard.tools.source.rewrite import wrappable
 from opguard.tools.source.union import additions, align_checkouts
 
@@ -71,7 +78,11 @@ class Selection:
 
 
 def select_sites(
-    checkout: Path, spans: Sequence[ObservedSpan], peer: Peer | None = None
+    checkout: Path,
+    spans: Sequence[ObservedSpan],
+    peer: Peer | None = None,
+    depth: DepthChoice = "auto",
+    takes: Callable[[str, str, str], bool] | None = None,
 ) -> Selection:
     """Choose the callsites of a checkout.
 
@@ -83,6 +94,9 @@ def select_sites(
         spans: What was observed in it.
         peer: The other version; callsites observed there in statements that both have, and all
             calls in statements that only one has, are recorded too.
+        depth: ``call`` or ``aten`` for every callsite; ``auto`` takes ``aten`` where the operators
+            of a call run in lines of a library.
+        takes: Whether the user wants a callsite, by file, function and callee; all by default.
 
     Raises:
         NothingToInstrumentError: No observed operation can be recorded.
@@ -101,7 +115,16 @@ def select_sites(
     excluded = set(own.excluded)
     for path in sorted(chosen.keys() | added.keys()):
         file = own.files[path]
-        proposed = _sites(file, chosen.get(path, {}), added.get(path, {}), len(sites) + 1)
+        seen = chosen.get(path, {})
+        proposed = _sites(file, seen, added.get(path, {}), len(sites) + 1, depth)
+        if takes is not None:
+            wanted = [site for site in proposed if takes(path, site.qualname, site.callee)]
+            if len(wanted) < len(proposed):
+                reason = f"{len(proposed) - len(wanted)} callsites are outside the selection"
+                excluded.add(Excluded(path=path, reason=reason))
+            if not wanted:
+                continue
+            proposed = wanted
         kept, dropped = wrappable(file.parsed, proposed)
         for site in proposed:
             if site.id in dropped:
@@ -127,6 +150,7 @@ def _sites(
     seen: Mapping[Expression, Evidence],
     added: Mapping[Expression, Evidence],
     first_id: int,
+    depth: DepthChoice,
 ) -> list[Site]:
     """Callsites of one file in source order, enclosing before enclosed."""
     expressions = sorted(
@@ -152,13 +176,19 @@ def _sites(
                 text=_one_line(file, found),
                 statement=found.statement,
                 ordinal=found.ordinal,
-                depth="aten" if flags & SpanFlag.OPAQUE else "call",
+                depth=_depth(depth, flags),
                 observed=evidence is not None,
                 operators=tuple(sorted(operators)),
                 count=evidence.count if evidence else 0,
             )
         )
     return sites
+
+
+def _depth(choice: DepthChoice, flags: int) -> Depth:
+    if choice == "auto":
+        return "aten" if flags & SpanFlag.OPAQUE else "call"
+    return choice
 
 
 def callee_text(expression: Expression) -> str:

@@ -97,6 +97,33 @@ class FingerprintLayout(ClosedModel):
     )
 
 
+class RecordedSelection(ClosedModel):
+    """What of a run was recorded, where the `OPGUARD_SELECT_*` variables limited it."""
+
+    steps: str | None = Field(
+        default=None,
+        description="Numbers and ranges of steps; null for all. A step's number is the number of "
+        "steps completed before it.",
+        examples=["0-3,10"],
+    )
+    phases: list[str] | None = Field(
+        default=None,
+        description="Phases out of forward, backward and optimizer; null for all.",
+        examples=[["forward"]],
+    )
+    callsites: list[str] = Field(
+        default=[],
+        description="Patterns FILE[:FUNCTION[:CALLEE]] of callsites; empty for all.",
+        examples=[["model.py:Attention.*"]],
+    )
+    levels: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="How deep recorded calls were nested at most, the outermost being 1; null "
+        "for the tracer's own limit.",
+        examples=[3],
+    )
+
+
 class CaptureResult(ClosedModel):
     """Fields common to the results of `discover` and `trace`."""
 
@@ -178,6 +205,11 @@ class TraceResult(CaptureResult):
     plan_sha256: Sha256 = Field(
         description="SHA-256 of the plan file.",
         examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
+    )
+    selection: RecordedSelection | None = Field(
+        default=None,
+        description="What the recording was limited to; null when it was not.",
+        examples=[None],
     )
     instrumented_files: list[str] = Field(
         description="Source files that were instrumented and restored, relative to the checkout, "

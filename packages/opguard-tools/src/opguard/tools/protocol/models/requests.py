@@ -70,6 +70,13 @@ class PrepareRequest(ActionRequest):
         "checkouts hold gets the same callsites on both, whichever side they were observed on: "
         "without this, a call that ran on one side only could not be paired.",
     )
+    depth: Literal["auto", "call", "aten"] = Field(
+        default="auto",
+        description="How deep calls are recorded. `call`: arguments and results. `aten`: the "
+        "operators that run inside as well, with file and line. `auto`: `aten` for calls whose "
+        "operators run in lines of a library, `call` for the others.",
+        examples=["auto"],
+    )
 
 
 class TraceRequest(LaunchRequest):

@@ -1,0 +1,20 @@
+"""What observing may change in a workload: said in receipts and results, never left to be found."""
+
+from __future__ import annotations
+
+_MODE = (
+    "operators run one Python call later, and torch code that asks for active modes may choose "
+    "another path"
+)
+
+DISCOVERY_EFFECTS = (
+    f"a TorchDispatchMode is active: {_MODE}",
+    "the traceback of an operator that fails has frames of the mode in it",
+)
+"""Of a discovery."""
+
+OPERATOR_EFFECTS = (
+    f"a TorchDispatchMode is active during calls of depth aten: {_MODE}",
+    "the traceback of an operator that fails in such a call has frames of the mode in it",
+)
+"""Of a trace that has callsites of depth ``aten``."""

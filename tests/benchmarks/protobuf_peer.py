@@ -1,0 +1,135 @@
+"""The peer of the capture format: the same records in Python's protobuf, the same tables.
+
+The messages are what one would write for this purpose: names and layouts are defined once in a
+file and referred to by number, a file holds one batch, and a checksum stands before it. The code
+follows what the library's documentation recommends for speed (repeated fields, one pass).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_FIELD = descriptor_pb2.FieldDescriptorProto
+_SCALARS = {
+    "u32": _FIELD.TYPE_UINT32,
+    "u64": _FIELD.TYPE_UINT64,
+    "i64": _FIELD.TYPE_INT64,
+    "text": _FIELD.TYPE_STRING,
+    "bytes": _FIELD.TYPE_BYTES,
+}
+_MESSAGES: dict[str, list[tuple[str, str]]] = {
+    "Layout": [
+        ("dtype", "u32"), ("shape", "i64*"), ("strides", "i64*"), ("device", "u32"),
+        ("kind", "u32"), ("logical_nbytes", "u64"),
+    ],
+    "Call": [
+        ("call", "u64"), ("parent", "u64"), ("site", "u32"), ("step", "i64"), ("phase", "u32"),
+        ("thread", "u32"), ("flags", "u32"), ("callee", "u32"), ("time_begin_ns", "u64"),
+        ("tick_end", "u64"), ("time_end_ns", "u64"), ("status", "u32"),
+    ],
+    "Tensor": [
+        ("call", "u64"), ("tick", "u64"), ("role", "u32"), ("slot", "u32"), ("layout", "u32"),
+        ("note", "u32"), ("signature", "bytes"),
+    ],
+    "Batch": [
+        ("names", "text*"), ("layouts", "Layout*"), ("calls", "Call*"), ("tensors", "Tensor*"),
+    ],
+}  # fmt: skip
+
+
+def _batch_class() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="peer.proto", package="peer", syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for number, (field, kind) in enumerate(fields, 1):
+            base = kind.removesuffix("*")
+            entry = message.field.add(name=field, number=number)
+            entry.label = _FIELD.LABEL_REPEATED if kind != base else _FIELD.LABEL_OPTIONAL
+            if base in _SCALARS:
+                entry.type = _SCALARS[base]
+            else:
+                entry.type, entry.type_name = _FIELD.TYPE_MESSAGE, f".peer.{base}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("peer.Batch"))
+
+
+Batch: Any = _batch_class()
+
+
+def write_batch(path: Path, batch: Any) -> None:
+    """Write a batch behind its checksum."""
+    content = batch.SerializeToString()
+    path.write_bytes(zlib.crc32(content).to_bytes(4, "little") + content)
+
+
+def _read(folder: Path) -> Iterator[Any]:
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        content = data[4:]
+        if zlib.crc32(content).to_bytes(4, "little") != data[:4]:
+            raise ValueError(f"{path} is damaged")
+        yield Batch.FromString(content)
+
+
+def materialize(folder: Path, output: Path, regions: int) -> None:
+    """Write the tables of calls and tensors as Parquet files, as ``xorsig.materialize`` does."""
+    names = [""]
+    layouts: list[Any] = []
+    calls: list[tuple[Any, ...]] = []
+    tensors: list[pl.DataFrame] = []
+    for batch in _read(folder):
+        names.extend(batch.names)
+        layouts.extend(batch.layouts)
+        calls.extend(
+            (
+                c.call, c.parent, c.site, c.step, c.phase, c.thread, c.flags, names[c.callee],
+                c.time_begin_ns, c.tick_end, c.time_end_ns, c.status,
+            )
+            for c in batch.calls
+        )  # fmt: skip
+        tensors.append(_tensors(batch.tensors, names, layouts, regions))
+    output.mkdir(exist_ok=True)
+    columns = [name for name, _ in _MESSAGES["Call"]]
+    pl.DataFrame(calls, schema=columns, orient="row").write_parquet(
+        output / "calls.parquet", compression="lz4"
+    )
+    pl.concat(tensors).write_parquet(output / "tensors.parquet", compression="lz4")
+
+
+def _tensors(records: Any, names: list[str], layouts: list[Any], regions: int) -> pl.DataFrame:
+    call, tick, role, slot, layout, note, signature = zip(
+        *[(r.call, r.tick, r.role, r.slot, r.layout, r.note, r.signature) for r in records],
+        strict=True,
+    )
+    # One row for each layout, taken by number: far cheaper than a text for every record.
+    known = pl.DataFrame(
+        {
+            "dtype": [names[entry.dtype] for entry in layouts],
+            "shape": [list(entry.shape) for entry in layouts],
+            "strides": [list(entry.strides) for entry in layouts],
+            "device": [names[entry.device] for entry in layouts],
+            "kind": [names[entry.kind] for entry in layouts],
+            "logical_nbytes": [entry.logical_nbytes for entry in layouts],
+        }
+    )
+    words = np.frombuffer(b"".join(signature), np.uint32).reshape(-1, 2, regions)
+    texts = pl.Series(names)
+    return pl.DataFrame(
+        {
+            "call": pl.Series(call, dtype=pl.UInt64),
+            "tick": pl.Series(tick, dtype=pl.UInt64),
+            "role": pl.Series(role, dtype=pl.UInt8),
+            "slot": texts.gather(slot),
+            "xor_sig": pl.Series(np.ascontiguousarray(words[:, 0])).arr.to_list(),
+            "mix_sig": pl.Series(np.ascontiguousarray(words[:, 1])).arr.to_list(),
+            "note": texts.gather(note),
+        }
+    ).hstack(known[list(layout)])
