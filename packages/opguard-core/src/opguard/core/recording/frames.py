@@ -74,6 +74,7 @@ class Frame:
         deep: Whether the operators inside are recorded.
         caller: The workload's frame that makes the call.
         stepping: Identity of the optimizer whose step this is, where no callsite stands for it.
+        is_step: Whether the call makes a step of an optimizer and nothing else.
     """
 
     __slots__ = (
@@ -86,6 +87,7 @@ class Frame:
         "flags",
         "held",
         "inputs",
+        "is_step",
         "name",
         "optimizer_depth",
         "optimizer_states",
@@ -116,6 +118,7 @@ class Frame:
         self.deep = False
         self.caller: FrameType | None = None
         self.stepping = 0
+        self.is_step = False
 
     def remember(self, parts: list[tuple[str, Reading]]) -> None:
         """Keep the signatures of an input to tell whether the call changed it."""

@@ -40,6 +40,7 @@ _PLUMBING = tuple(
 )  # fmt: skip
 """torch's own frames between a line that calls an operator and the operator."""
 
+_WORKER = "/opguard/tools/worker.py"
 _ENGINE = "_engine_run_backward"
 _COMPILED = tuple(
     _TORCH + name
@@ -164,7 +165,7 @@ class Places:
             return _STOP_AT_ENGINE
         if real.startswith(_COMPILED):
             return _IN_COMPILED
-        if real.startswith((_OWN, *_PLUMBING)):
+        if real.startswith((_OWN, *_PLUMBING)) or real.endswith(_WORKER):
             return _SKIP
         if real.startswith(self._standard) and not _is_package(real):
             return _SKIP

@@ -247,6 +247,8 @@ class CallRecorder:
         keeps_state = frame.name == "step" or frame.name in KEEPS_OPTIMIZER_STATE
         if isinstance(owner, torch.optim.Optimizer) and not keeps_state:
             frame.optimizers.append(owner)
+        # Also that of something that is given the optimizer, such as a gradient scaler.
+        frame.is_step = _is_step(callee) or (frame.name == "step" and bool(slots.optimizers))
         self._records.begin(frame, parent, index, self.step, self._phase(_is_step(callee)))
         self.calls += 1
         self._stack.append(frame)
@@ -383,7 +385,7 @@ class CallRecorder:
         if threading.get_ident() != self._thread:
             return
         call = self._stack[-1] if self._stack and self._takes(Phase.OPTIMIZER) else None
-        if call is not None and optimizer not in call.optimizers and call.name != "step":
+        if call is not None and not call.is_step:
             running = sys._getframe(1)
             self.guarded("optimizer step", lambda: self._open_step(call, optimizer, running))
         self._optimizer_depth += 1
@@ -396,6 +398,7 @@ class CallRecorder:
         frame.name = f"{type(optimizer).__name__}.step@{place}"
         frame.flags = Flag.OPERATOR
         frame.deep, frame.caller, frame.stepping = call.deep, call.caller, id(optimizer)
+        frame.is_step = True
         changed = self._known.changes()
         if changed:
             call.merge_effects(changed)
