@@ -44,7 +44,7 @@ TEMPLATE = """<!doctype html>
 <td>{{ "miss" if r.passed is false }}</tr>
 {% endfor %}{% for f in group.figures %}
 <tr{% if f.passed is false %} class="miss"{% endif %}><td>{{ group.name }}<td>{{ f.name }}<td><td>
-<td class="number">{{ "%.4g" | format(f.value) }} {{ f.unit }}<td>{{ f.target }}<td>
+<td class="number">{{ "%.6g" | format(f.value) }} {{ f.unit }}<td>{{ f.target }}<td>
 <td>{{ "miss" if f.passed is false }}</tr>
 {% endfor %}{% endfor %}
 </table>

@@ -69,7 +69,7 @@ def print_area(console: Console, area: AreaResult) -> None:
             )
         for figure in result.figures:
             bound = bounds_text(figure)
-            value = f"{figure.value:.4g} {figure.unit}"
+            value = f"{figure.value:.6g} {figure.unit}"
             figures.add_row(name, figure.name, value, bound, VERDICT[figure.passed])
     for table in (times, ratios, figures):
         if table.row_count:

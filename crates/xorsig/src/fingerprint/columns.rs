@@ -10,6 +10,9 @@ use super::lanes::Lanes;
 
 /// Registers whose columns are read together: neighbouring cache lines of one page.
 const GROUP: usize = 4;
+/// How many columns ahead memory is asked for: the processor sees no stream in columns that lie
+/// pages apart.
+const AHEAD: isize = 16;
 /// Most lanes of a [`Block`]: a group of 512-bit registers.
 pub(super) const MOST_LANES: usize = GROUP * 16;
 
@@ -54,8 +57,10 @@ impl Block {
 
     /// Global index of the first word of a lane.
     fn index_of_lane(&self, lane: usize) -> u64 {
+        // A shift: a division for each lane would take longer than a short row.
         let words = words_of_element(self.itemsize);
-        self.first + (lane / words) as u64 * self.row_words + (lane % words) as u64
+        let row = lane >> words.trailing_zeros();
+        self.first + row as u64 * self.row_words + (lane & (words - 1)) as u64
     }
 
     /// The word of a lane whose first column is `column`.
@@ -167,6 +172,11 @@ unsafe fn sum_group<L: Lanes, const N: usize, const PART: usize>(
         for _ in 0..block.columns / columns {
             for i in 0..N {
                 let source = at.wrapping_add(i * narrow);
+                if i * narrow % 64 == 0 {
+                    for column in AHEAD..AHEAD + columns as isize {
+                        L::prefetch(source.wrapping_offset(block.step * column));
+                    }
+                }
                 let word = load_columns::<L, PART>(source, block.step);
                 xors[i] = xors[i].xor(word);
                 mixes[i] = mixes[i].xor(mixers[i].next(word));
