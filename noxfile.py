@@ -40,6 +40,7 @@ CUDA_TOOLS = (
     "auditwheel>=6.4",
     *("pytest>=8.4", "pytest-xdist>=3.8", "numpy>=2.0"),
 )
+GPU_TOOLS = ("nvidia-cuda-sanitizer-api>=13.0", "numpy>=2.0")
 # Most of the tests' time passes in subprocesses with one thread each. A module's tests stay on one
 # worker, since they share what its fixtures captured.
 IN_PARALLEL = ("--numprocesses", "auto", "--dist", "loadfile")
@@ -70,6 +71,17 @@ def build_wheels(session: nox.Session) -> list[str]:
             silent=True,
         )
     return sorted(str(wheel) for wheel in destination.glob("*.whl"))
+
+
+def build_cuda_wheel(session: nox.Session) -> list[str]:
+    """Build the wheel of the CUDA library and return its path; nvcc comes from PyPI."""
+    destination = wheel_folder(session) / "cuda"
+    session.run(
+        *("python", "-m", "build", "--wheel", "--installer", "uv"),
+        *("--outdir", str(destination), str(CUDA)),
+        silent=True,
+    )
+    return [str(wheel) for wheel in destination.glob("*.whl")]
 
 
 def install_wheels(session: nox.Session, wheels: list[str], *others: str) -> None:
@@ -155,21 +167,22 @@ def cuda(session: nox.Session) -> None:
     pytest in place of the test folders.
     """
     # An environment of its own: torch's wheels pin another CUDA toolkit.
-    destination = wheel_folder(session)
-    shutil.rmtree(destination, ignore_errors=True)
-    session.install("build[uv]>=1.2")
-    for package in (CRATE, CORE, CUDA):
-        session.run(
-            *("python", "-m", "build", "--wheel", "--installer", "uv"),
-            *("--outdir", str(destination), str(package)),
-            silent=True,
-        )
+    wheels = [*build_wheels(session), *build_cuda_wheel(session)]
     session.install(*CUDA_TOOLS)
-    wheels = sorted(str(wheel) for wheel in destination.glob("*.whl"))
-    session.install("--force-reinstall", "--no-deps", *wheels)
+    # Without their dependencies: none of these tests needs torch.
+    needed = [wheel for wheel in wheels if "opguard_tools" not in wheel]
+    session.install("--force-reinstall", "--no-deps", *needed)
     arguments = session.posargs or ("cuda/tests/build", "cuda/tests/campaigns", *IN_PARALLEL[:2])
-    (wheel,) = destination.glob("opguard_cuda-*.whl")
-    session.run("pytest", *arguments, env={"OPGUARD_CUDA_WHEEL": str(wheel)})
+    session.run("pytest", *arguments, env={"OPGUARD_CUDA_WHEEL": wheels[-1]})
+
+
+@nox.session(default=False)
+def gpu(session: nox.Session) -> None:
+    """Check and measure the kernels on this machine's CUDA device; ends with 2 if there is none."""
+    install_wheels(session, [*build_wheels(session), *build_cuda_wheel(session)], *GPU_TOOLS)
+    figures = ROOT / "bench-results" / "gpu.json"
+    check = CUDA / "tests" / "gpu" / "check.py"
+    session.run("python", str(check), "--json", str(figures), *session.posargs)
 
 
 @nox.session
@@ -221,7 +234,7 @@ def build(session: nox.Session) -> None:
     destination = ROOT / "dist"
     shutil.rmtree(destination, ignore_errors=True)
     session.install("build[uv]>=1.2")
-    for package in PACKAGES:
+    for package in (*PACKAGES, CUDA):
         session.run(
             *("python", "-m", "build", "--installer", "uv"),
             *("--outdir", str(destination), str(package)),

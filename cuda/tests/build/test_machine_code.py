@@ -1,6 +1,7 @@
 """What the compiler made of the kernels, for every architecture of the library."""
 
 import opguard_cuda_build
+import opguard_cuda_figures
 import opguard_cuda_sass as sass
 import pytest
 
@@ -75,3 +76,8 @@ def test_partial_values_are_reduced_by_one_instruction_per_warp(built, architect
     for name, instructions in sass.kernels(built, architecture).items():
         if name in PACED:
             assert any(i.name == "REDUX.XOR" for i in instructions), name
+
+
+def test_documentation_shows_the_figures_of_this_build(built):
+    page = opguard_cuda_figures.PAGE.read_text()
+    assert opguard_cuda_figures.page_with(built, page) == page
