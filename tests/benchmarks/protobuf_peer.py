@@ -80,37 +80,32 @@ def _read(folder: Path) -> Iterator[Any]:
 
 
 def materialize(folder: Path, output: Path, regions: int) -> None:
-    """Write the tables of calls and tensors as Parquet files, as ``xorsig.materialize`` does."""
+    """Check the batches and write their tables as Parquet, as ``xorsig.materialize`` does."""
     names = [""]
     layouts: list[Any] = []
     calls: list[tuple[Any, ...]] = []
     tensors: list[pl.DataFrame] = []
+    last_tick = 0
     for batch in _read(folder):
         names.extend(batch.names)
         layouts.extend(batch.layouts)
-        calls.extend(
+        begun = [
             (
                 c.call, c.parent, c.site, c.step, c.phase, c.thread, c.flags, names[c.callee],
                 c.time_begin_ns, c.tick_end, c.time_end_ns, c.status,
             )
             for c in batch.calls
-        )  # fmt: skip
-        tensors.append(_tensors(batch.tensors, names, layouts, regions))
+        ]  # fmt: skip
+        calls.extend(begun)
+        frame, ticks = _tensors(batch.tensors, names, len(layouts), regions)
+        tensors.append(frame)
+        last_tick = _check_ticks(last_tick, begun, ticks)
     output.mkdir(exist_ok=True)
     columns = [name for name, _ in _MESSAGES["Call"]]
-    pl.DataFrame(calls, schema=columns, orient="row").write_parquet(
-        output / "calls.parquet", compression="lz4"
-    )
+    table = pl.DataFrame(calls, schema=columns, orient="row")
+    table.write_parquet(output / "calls.parquet", compression="lz4")
     pl.concat(tensors).write_parquet(output / "tensors.parquet", compression="lz4")
-
-
-def _tensors(records: Any, names: list[str], layouts: list[Any], regions: int) -> pl.DataFrame:
-    call, tick, role, slot, layout, note, signature = zip(
-        *[(r.call, r.tick, r.role, r.slot, r.layout, r.note, r.signature) for r in records],
-        strict=True,
-    )
-    # One row for each layout, taken by number: far cheaper than a text for every record.
-    known = pl.DataFrame(
+    pl.DataFrame(
         {
             "dtype": [names[entry.dtype] for entry in layouts],
             "shape": [list(entry.shape) for entry in layouts],
@@ -119,17 +114,43 @@ def _tensors(records: Any, names: list[str], layouts: list[Any], regions: int) -
             "kind": [names[entry.kind] for entry in layouts],
             "logical_nbytes": [entry.logical_nbytes for entry in layouts],
         }
+    ).write_parquet(output / "layouts.parquet", compression="lz4")
+
+
+def _check_ticks(last: int, calls: list[tuple[Any, ...]], tensors: np.ndarray) -> int:
+    """Every tick after ``last`` comes once; returns the last one of the batch."""
+    begins = np.fromiter((call[0] for call in calls), np.uint64, len(calls))
+    ends = np.fromiter((call[9] for call in calls), np.uint64, len(calls))
+    ticks = np.sort(np.concatenate([begins, ends, tensors]))
+    if not np.array_equal(ticks, np.arange(last + 1, last + 1 + len(ticks), dtype=np.uint64)):
+        raise ValueError(f"ticks after {last} are missing or repeated")
+    return last + len(ticks)
+
+
+def _tensors(
+    records: Any, names: list[str], layouts: int, regions: int
+) -> tuple[pl.DataFrame, np.ndarray]:
+    call, tick, role, slot, layout, note, signature = zip(
+        *[(r.call, r.tick, r.role, r.slot, r.layout, r.note, r.signature) for r in records],
+        strict=True,
     )
+    ticks = np.array(tick, np.uint64)
+    if max(layout) >= layouts or max(slot) >= len(names) or max(note) >= len(names):
+        raise ValueError("a number is not defined")
+    if (np.array(call, np.uint64) >= ticks).any():
+        raise ValueError("a tensor comes before its call")
     words = np.frombuffer(b"".join(signature), np.uint32).reshape(-1, 2, regions)
     texts = pl.Series(names)
-    return pl.DataFrame(
+    frame = pl.DataFrame(
         {
             "call": pl.Series(call, dtype=pl.UInt64),
-            "tick": pl.Series(tick, dtype=pl.UInt64),
+            "tick": ticks,
             "role": pl.Series(role, dtype=pl.UInt8),
             "slot": texts.gather(slot),
+            "layout": pl.Series(layout, dtype=pl.UInt32),
             "xor_sig": pl.Series(np.ascontiguousarray(words[:, 0])).arr.to_list(),
             "mix_sig": pl.Series(np.ascontiguousarray(words[:, 1])).arr.to_list(),
             "note": texts.gather(note),
         }
-    ).hstack(known[list(layout)])
+    )
+    return frame, ticks

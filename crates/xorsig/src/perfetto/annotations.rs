@@ -1,70 +1,178 @@
 //! Debug annotations: the values that the viewer shows beside a slice.
 
+use arrow_array::RecordBatch;
+
 use super::ReportError;
-use super::columns::{Cell, Row, cell};
+use super::columns::{Cell, Column, cell};
 use super::fields::annotation;
 use super::intern::Interned;
 use super::proto::Message;
 use crate::fingerprint::regions::Regions;
 use crate::fingerprint::{MIX_SCHEME, XOR_SCHEME};
 
+/// A column that is shown as an annotation, and what its packets have in common.
+pub struct Annotation<'a> {
+    column: Column<'a>,
+    /// Number of its name, once a packet has had it.
+    name: Option<u64>,
+    /// Its last text and the number of it: neighbours are often equal.
+    last: Option<(&'a str, u64)>,
+}
+
+impl<'a> Annotation<'a> {
+    /// The annotation of a column.
+    pub fn new(column: Column<'a>) -> Self {
+        Self {
+            column,
+            name: None,
+            last: None,
+        }
+    }
+
+    /// Adds the value in `row` under `field` of `parent`; a missing value adds none.
+    pub fn put(
+        &mut self,
+        parent: &mut Message,
+        field: u32,
+        interned: &mut Interned,
+        row: usize,
+    ) -> Result<(), ReportError> {
+        let value = self.column.get(row)?;
+        if matches!(value, Cell::Null) {
+            return Ok(());
+        }
+        let name = *self
+            .name
+            .get_or_insert_with(|| interned.annotation_name(self.column.name()));
+        match value {
+            Cell::Text(text) => {
+                let id = match self.last {
+                    Some((last, id)) if last == text => id,
+                    _ => interned.string_value(text),
+                };
+                self.last = Some((text, id));
+                let value = (annotation::STRING_VALUE_IID, id);
+                parent.nested_uints(field, [(annotation::NAME_IID, name), value]);
+                Ok(())
+            }
+            other => numbered(parent, field, interned, name, other),
+        }
+    }
+}
+
 /// Adds the annotation `name` under `field` of `parent`; a missing value adds none.
-pub fn named(
+fn named(
     parent: &mut Message,
     field: u32,
     interned: &mut Interned,
     name: &str,
-    value: &Cell<'_>,
+    value: Cell<'_>,
 ) -> Result<(), ReportError> {
     if matches!(value, Cell::Null) {
         return Ok(());
     }
     let id = interned.annotation_name(name);
-    parent.nested(field, |message| {
-        message.uint(annotation::NAME_IID, id);
-        put(message, interned, value)
-    })
+    numbered(parent, field, interned, id, value)
+}
+
+/// Adds an annotation whose name has the number `name`.
+fn numbered(
+    parent: &mut Message,
+    field: u32,
+    interned: &mut Interned,
+    name: u64,
+    value: Cell<'_>,
+) -> Result<(), ReportError> {
+    let entry = match value {
+        Cell::Bool(value) => (annotation::BOOL_VALUE, u64::from(value)),
+        Cell::UInt(value) => (annotation::UINT_VALUE, value),
+        Cell::Int(value) => (annotation::INT_VALUE, value.cast_unsigned()),
+        Cell::Text(text) => (annotation::STRING_VALUE_IID, interned.string_value(text)),
+        other => {
+            return parent.nested(field, |message| {
+                message.uint(annotation::NAME_IID, name);
+                put(message, interned, other)
+            });
+        }
+    };
+    parent.nested_uints(field, [(annotation::NAME_IID, name), entry]);
+    Ok(())
 }
 
 /// Writes a value into an annotation that is being built.
-fn put(
-    message: &mut Message,
-    interned: &mut Interned,
-    value: &Cell<'_>,
-) -> Result<(), ReportError> {
+fn put(message: &mut Message, interned: &mut Interned, value: Cell<'_>) -> Result<(), ReportError> {
     match value {
         Cell::Null => {}
-        Cell::Bool(value) => message.uint(annotation::BOOL_VALUE, u64::from(*value)),
-        Cell::UInt(value) => message.uint(annotation::UINT_VALUE, *value),
-        Cell::Int(value) => message.int(annotation::INT_VALUE, *value),
-        Cell::Double(value) => message.double(annotation::DOUBLE_VALUE, *value),
+        Cell::Bool(value) => message.uint(annotation::BOOL_VALUE, u64::from(value)),
+        Cell::UInt(value) => message.uint(annotation::UINT_VALUE, value),
+        Cell::Int(value) => message.int(annotation::INT_VALUE, value),
+        Cell::Double(value) => message.double(annotation::DOUBLE_VALUE, value),
         Cell::Text(value) => {
             let id = interned.string_value(value);
             message.uint(annotation::STRING_VALUE_IID, id);
         }
-        Cell::List(items) => {
-            for row in 0..items.len() {
+        Cell::List(items, begin, end) => {
+            for row in begin..end {
                 let item = cell(items, row)?;
-                message.nested(annotation::ARRAY_VALUES, |m| put(m, interned, &item))?;
+                message.nested(annotation::ARRAY_VALUES, |m| put(m, interned, item))?;
             }
         }
     }
     Ok(())
 }
 
-/// Adds the annotation `io`: an array with one entry per slot.
+/// The columns of a batch of slots.
+pub struct SlotColumns<'a> {
+    /// What is shown of a slot, besides its values.
+    facts: [Annotation<'a>; 7],
+    /// Values and scheme of each fingerprint.
+    signatures: [(Column<'a>, &'static str); 2],
+    regions: Column<'a>,
+    nbytes: Column<'a>,
+}
+
+impl<'a> SlotColumns<'a> {
+    /// Finds the columns of a batch.
+    ///
+    /// # Errors
+    /// [`ReportError::Invalid`] if one is missing.
+    pub fn find(batch: &'a RecordBatch) -> Result<Self, ReportError> {
+        let find = |name| Column::find("slots", batch, name);
+        let fact = |name| find(name).map(Annotation::new);
+        Ok(Self {
+            facts: [
+                fact("slot")?,
+                fact("role")?,
+                fact("dtype")?,
+                fact("shape")?,
+                fact("device")?,
+                fact("relation")?,
+                fact("note")?,
+            ],
+            signatures: [
+                (find("xor_sig")?, XOR_SCHEME),
+                (find("mix_sig")?, MIX_SCHEME),
+            ],
+            regions: find("regions")?,
+            nbytes: find("logical_nbytes")?,
+        })
+    }
+}
+
+/// Adds the annotation `io`: an array with one entry per slot, given by batch and row.
 pub fn slots(
     event: &mut Message,
     field: u32,
     interned: &mut Interned,
-    slots: &[Row<'_>],
+    batches: &mut [SlotColumns<'_>],
+    slots: &[(usize, usize)],
 ) -> Result<(), ReportError> {
     let id = interned.annotation_name("io");
     event.nested(field, |io| {
         io.uint(annotation::NAME_IID, id);
-        for slot in slots {
+        for (batch, row) in slots {
             io.nested(annotation::ARRAY_VALUES, |entry| {
-                put_slot(entry, interned, *slot)
+                put_slot(entry, interned, &mut batches[*batch], *row)
             })?;
         }
         Ok(())
@@ -75,31 +183,21 @@ pub fn slots(
 fn put_slot(
     entry: &mut Message,
     interned: &mut Interned,
-    slot: Row<'_>,
+    columns: &mut SlotColumns<'_>,
+    row: usize,
 ) -> Result<(), ReportError> {
-    for column in [
-        "slot", "role", "dtype", "shape", "device", "relation", "note",
-    ] {
-        named(
-            entry,
-            annotation::DICT_ENTRIES,
-            interned,
-            column,
-            &slot.get(column)?,
-        )?;
+    for fact in &mut columns.facts {
+        fact.put(entry, annotation::DICT_ENTRIES, interned, row)?;
     }
-    let schemes = [("xor_sig", XOR_SCHEME), ("mix_sig", MIX_SCHEME)];
-    let signatures = schemes.map(|(name, scheme)| Ok((name, scheme, slot.get(name)?)));
-    let [xor, mix]: [Result<_, ReportError>; 2] = signatures;
-    let present = [xor?, mix?]
-        .into_iter()
-        .filter(|(_, _, value)| !matches!(value, Cell::Null));
-    let present: Vec<_> = present.collect();
-    if present.is_empty() {
+    let mut values = [Cell::Null; 2];
+    for (value, (column, _)) in values.iter_mut().zip(&columns.signatures) {
+        *value = column.get(row)?;
+    }
+    if values.iter().all(|value| matches!(value, Cell::Null)) {
         return Ok(());
     }
-    let nbytes = slot.uint("logical_nbytes")?;
-    let regions = slot.uint("regions")?;
+    let nbytes = columns.nbytes.uint(row)?;
+    let regions = columns.regions.uint(row)?;
     let split = usize::try_from(regions)
         .ok()
         .and_then(|count| Regions::new(nbytes, count));
@@ -111,16 +209,28 @@ fn put_slot(
     let stats = interned.annotation_name("stats");
     entry.nested(annotation::DICT_ENTRIES, |message| {
         message.uint(annotation::NAME_IID, stats);
-        for (name, scheme, value) in &present {
-            named(message, annotation::DICT_ENTRIES, interned, name, value)?;
-            let layout = interned.annotation_name(&format!("{name}_layout"));
-            message.nested(annotation::DICT_ENTRIES, |message| {
+        for (value, (column, scheme)) in values.into_iter().zip(&columns.signatures) {
+            if matches!(value, Cell::Null) {
+                continue;
+            }
+            let field = annotation::DICT_ENTRIES;
+            named(message, field, interned, column.name(), value)?;
+            let layout = interned.annotation_name(layout_name(scheme));
+            message.nested(field, |message| {
                 message.uint(annotation::NAME_IID, layout);
                 put_layout(message, interned, scheme, nbytes, &split)
             })?;
         }
         Ok(())
     })
+}
+
+fn layout_name(scheme: &str) -> &'static str {
+    if scheme == XOR_SCHEME {
+        "xor_sig_layout"
+    } else {
+        "mix_sig_layout"
+    }
 }
 
 /// The layout of a signature: scheme, regions, logical size, byte ranges.
@@ -136,7 +246,7 @@ fn put_layout(
         ("regions", Cell::UInt(split.count() as u64)),
         ("logical_nbytes", Cell::UInt(nbytes)),
     ];
-    for (name, value) in &scalars {
+    for (name, value) in scalars {
         named(message, annotation::DICT_ENTRIES, interned, name, value)?;
     }
     let ranges = interned.annotation_name("byte_ranges");

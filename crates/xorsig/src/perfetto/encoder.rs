@@ -2,26 +2,26 @@
 
 use std::io::{self, Write};
 
-use super::annotations;
-use super::columns::cell;
+use super::annotations::{self, SlotColumns};
 use super::fields::{event, packet, trace, track};
 use super::intern::Interned;
-use super::plan::Slice;
+use super::plan::{Slice, SliceColumns};
 use super::proto::Message;
 use super::{ROOT_TRACK, ReportError};
 
 /// The only packet sequence of a report.
 const SEQUENCE: u64 = 1;
-/// Columns of the slices that are not annotations.
-const SLICE_COLUMNS: [&str; 5] = ["id", "track", "ts_ns", "dur_ns", "name"];
+/// Packets are handed to the system when they fill this many bytes.
+const BUFFER_BYTES: usize = 1 << 18;
 
 /// Writes packets, one after another.
 pub struct Encoder<W> {
     out: W,
-    /// The packet under construction; kept for its memory.
-    packet: Message,
+    /// Packets that were not handed on yet.
+    packets: Message,
     interned: Interned,
     bytes: u64,
+    first: bool,
 }
 
 impl<W: Write> Encoder<W> {
@@ -29,105 +29,114 @@ impl<W: Write> Encoder<W> {
     pub fn new(out: W) -> Self {
         Self {
             out,
-            packet: Message::default(),
+            packets: Message::default(),
             interned: Interned::default(),
             bytes: 0,
+            first: true,
         }
     }
 
     /// Hands everything to the operating system; returns the number of bytes written.
     pub fn finish(mut self) -> io::Result<u64> {
+        self.hand_on()?;
         self.out.flush()?;
         Ok(self.bytes)
     }
 
-    /// Begins a packet of the report's only sequence.
-    pub fn start_packet(&mut self) {
-        self.packet.clear();
-        self.packet
-            .uint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+    /// A track: the root without a rank, any other below it.
+    pub fn descriptor(&mut self, name: &str, uuid: u64, rank: Option<u64>) -> io::Result<()> {
+        self.packet(|packet, _| {
+            packet.nested(packet::TRACK_DESCRIPTOR, |message| {
+                message.uint(track::UUID, uuid);
+                message.text(track::NAME, name);
+                message.uint(track::SIBLING_MERGE_BEHAVIOR, track::MERGE_NONE);
+                match rank {
+                    None => message.uint(track::CHILD_ORDERING, track::ORDERING_EXPLICIT),
+                    Some(rank) => {
+                        message.uint(track::PARENT_UUID, ROOT_TRACK);
+                        message.uint(track::SIBLING_ORDER_RANK, rank);
+                    }
+                }
+            });
+        })
+    }
+
+    /// The begin of a slice.
+    pub fn begin(
+        &mut self,
+        track: u64,
+        slice: &Slice,
+        columns: &mut SliceColumns<'_>,
+        slots: &mut [SlotColumns<'_>],
+    ) -> Result<io::Result<()>, ReportError> {
+        let mut refused = Ok(());
+        let written = self.packet(|packet, interned| {
+            packet.uint(packet::TIMESTAMP, slice.span.begin_ns);
+            refused = packet.nested(packet::TRACK_EVENT, |message| {
+                let name = interned.event_name(columns.name.text(slice.row)?);
+                message.uint(event::TYPE, event::SLICE_BEGIN);
+                message.uint(event::TRACK_UUID, track);
+                message.uint(event::NAME_IID, name);
+                for id in &slice.flows {
+                    message.fixed64(event::FLOW_IDS, *id);
+                }
+                for annotation in &mut columns.annotations {
+                    annotation.put(message, event::DEBUG_ANNOTATIONS, interned, slice.row)?;
+                }
+                if !slice.slots.is_empty() {
+                    let field = event::DEBUG_ANNOTATIONS;
+                    annotations::slots(message, field, interned, slots, &slice.slots)?;
+                }
+                Ok(())
+            });
+            interned.take_fresh(packet, packet::INTERNED_DATA);
+        });
+        refused.map(|()| written)
+    }
+
+    /// The end of the innermost open slice of a track.
+    pub fn end(&mut self, track: u64, time_ns: u64) -> io::Result<()> {
+        self.packet(|packet, _| {
+            packet.uint(packet::TIMESTAMP, time_ns);
+            packet.nested(packet::TRACK_EVENT, |message| {
+                message.uint(event::TYPE, event::SLICE_END);
+                message.uint(event::TRACK_UUID, track);
+            });
+        })
+    }
+
+    /// A packet of the report's only sequence.
+    fn packet(&mut self, fill: impl FnOnce(&mut Message, &mut Interned)) -> io::Result<()> {
         // The first packet of a sequence must clear the state, or those before it are dropped.
-        let first = self.bytes == 0;
+        let first = std::mem::take(&mut self.first);
         let cleared = if first {
             packet::INCREMENTAL_STATE_CLEARED
         } else {
             0
         };
-        self.packet.uint(
-            packet::SEQUENCE_FLAGS,
-            cleared | packet::NEEDS_INCREMENTAL_STATE,
-        );
-        if first {
-            self.packet.uint(packet::FIRST_PACKET_ON_SEQUENCE, 1);
-        }
-    }
-
-    /// Writes the packet under construction.
-    pub fn finish_packet(&mut self) -> io::Result<()> {
-        let mut framed = Message::default();
-        framed.nested(trace::PACKET, |packet| packet.append(&self.packet));
-        self.bytes += framed.bytes().len() as u64;
-        self.out.write_all(framed.bytes())
-    }
-
-    /// A track: the root without a rank, any other below it.
-    pub fn descriptor(&mut self, name: &str, uuid: u64, rank: Option<u64>) -> io::Result<()> {
-        self.start_packet();
-        self.packet.nested(packet::TRACK_DESCRIPTOR, |message| {
-            message.uint(track::UUID, uuid);
-            message.text(track::NAME, name);
-            message.uint(track::SIBLING_MERGE_BEHAVIOR, track::MERGE_NONE);
-            match rank {
-                None => message.uint(track::CHILD_ORDERING, track::ORDERING_EXPLICIT),
-                Some(rank) => {
-                    message.uint(track::PARENT_UUID, ROOT_TRACK);
-                    message.uint(track::SIBLING_ORDER_RANK, rank);
-                }
+        let interned = &mut self.interned;
+        self.packets.nested(trace::PACKET, |packet| {
+            packet.uint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
+            packet.uint(
+                packet::SEQUENCE_FLAGS,
+                cleared | packet::NEEDS_INCREMENTAL_STATE,
+            );
+            if first {
+                packet.uint(packet::FIRST_PACKET_ON_SEQUENCE, 1);
             }
+            fill(packet, interned);
         });
-        self.finish_packet()
-    }
-
-    /// Adds the begin of a slice to the packet.
-    pub fn begin(&mut self, track: u64, slice: &Slice<'_>) -> Result<(), ReportError> {
-        let Self {
-            packet: message,
-            interned,
-            ..
-        } = self;
-        let name = interned.event_name(slice.row.text("name")?);
-        message.uint(packet::TIMESTAMP, slice.span.begin_ns);
-        message.nested(packet::TRACK_EVENT, |message| {
-            message.uint(event::TYPE, event::SLICE_BEGIN);
-            message.uint(event::TRACK_UUID, track);
-            message.uint(event::NAME_IID, name);
-            slice
-                .flows
-                .iter()
-                .for_each(|id| message.fixed64(event::FLOW_IDS, *id));
-            let batch = slice.row.batch;
-            for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-                if !SLICE_COLUMNS.contains(&field.name().as_str()) {
-                    let value = cell(column, slice.row.row)?;
-                    let annotations = event::DEBUG_ANNOTATIONS;
-                    annotations::named(message, annotations, interned, field.name(), &value)?;
-                }
-            }
-            if !slice.slots.is_empty() {
-                annotations::slots(message, event::DEBUG_ANNOTATIONS, interned, &slice.slots)?;
-            }
-            Ok(())
-        })?;
-        interned.take_fresh(message, packet::INTERNED_DATA);
+        if self.packets.bytes().len() >= BUFFER_BYTES {
+            self.hand_on()?;
+        }
         Ok(())
     }
 
-    /// Adds the end of the innermost open slice of a track to the packet.
-    pub fn end(&mut self, track: u64, time_ns: u64) {
-        self.packet.uint(packet::TIMESTAMP, time_ns);
-        self.packet.nested(packet::TRACK_EVENT, |message| {
-            message.uint(event::TYPE, event::SLICE_END);
-            message.uint(event::TRACK_UUID, track);
-        });
+    fn hand_on(&mut self) -> io::Result<()> {
+        let bytes = self.packets.bytes();
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes)?;
+        self.packets.clear();
+        Ok(())
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use ahash::RandomState;
+
 use super::fields::interned;
 use super::proto::Message;
 
@@ -21,7 +23,7 @@ pub struct Interned {
 /// Numbers of the texts of one kind; `FIELD` is their list in `InternedData`.
 #[derive(Debug, Default)]
 pub struct Texts<const FIELD: u32> {
-    ids: HashMap<String, u64>,
+    ids: HashMap<String, u64, RandomState>,
 }
 
 impl<const FIELD: u32> Texts<FIELD> {

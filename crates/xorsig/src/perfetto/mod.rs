@@ -14,11 +14,12 @@ mod plan;
 mod proto;
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use arrow_array::RecordBatch;
 
+use annotations::SlotColumns;
 use encoder::Encoder;
 use events::{Edge, edges};
 use plan::plan;
@@ -84,7 +85,7 @@ pub fn write(path: &Path, report: Report<'_>) -> Result<Written, ReportError> {
         source,
     };
     let file = File::create(&hidden).map_err(failed)?;
-    let written = encode(&report, BufWriter::new(file), path).and_then(|written| {
+    let written = encode(&report, file, path).and_then(|written| {
         fs::rename(&hidden, path).map_err(failed)?;
         Ok(written)
     });
@@ -101,7 +102,12 @@ fn hidden_beside(path: &Path) -> PathBuf {
 }
 
 fn encode(report: &Report<'_>, out: impl Write, path: &Path) -> Result<Written, ReportError> {
-    let plan = plan(report)?;
+    let mut plan = plan(report)?;
+    let mut slots: Vec<SlotColumns<'_>> = report
+        .slots
+        .iter()
+        .map(SlotColumns::find)
+        .collect::<Result<_, _>>()?;
     let mut encoder = Encoder::new(out);
     let failed = |source| ReportError::Io {
         path: path.to_owned(),
@@ -116,12 +122,14 @@ fn encode(report: &Report<'_>, out: impl Write, path: &Path) -> Result<Written, 
             .descriptor(name, uuid, Some(rank as u64))
             .map_err(failed)?;
         for edge in edges(name, spans)? {
-            encoder.start_packet();
             match edge {
-                Edge::Begin(slice) => encoder.begin(uuid, &plan.slices[slice])?,
+                Edge::Begin(slice) => {
+                    let slice = &plan.slices[slice];
+                    encoder.begin(uuid, slice, &mut plan.columns[slice.batch], &mut slots)?
+                }
                 Edge::End(time) => encoder.end(uuid, time),
             }
-            encoder.finish_packet().map_err(failed)?;
+            .map_err(failed)?;
         }
     }
     let events = plan.slices.len() as u64;

@@ -51,6 +51,20 @@ impl Message {
         self.bytes.extend_from_slice(value.as_bytes());
     }
 
+    /// A message inside this one that has two integers, each given by field and value. The same as
+    /// [`Self::nested`] with two calls of [`Self::uint`], put together apart and copied once.
+    pub fn nested_uints(&mut self, field: u32, entries: [(u32, u64); 2]) {
+        let mut content = Short::default();
+        for (field, value) in entries {
+            content.varint(u64::from(field << 3 | VARINT));
+            content.varint(value);
+        }
+        self.tag(field, LENGTH_DELIMITED);
+        // Two tags of at most 5 bytes and two values of at most 10: one byte holds the length.
+        self.bytes.push(content.size as u8);
+        self.bytes.extend_from_slice(&content.bytes[..content.size]);
+    }
+
     /// A message inside this one, which `fill` writes.
     pub fn nested<T>(&mut self, field: u32, fill: impl FnOnce(&mut Self) -> T) -> T {
         self.tag(field, LENGTH_DELIMITED);
@@ -79,8 +93,32 @@ impl Message {
     }
 
     fn varint(&mut self, value: u64) {
+        if value < 0x80 {
+            // Tags, lengths and numbers of texts are mostly this short.
+            self.bytes.push(value as u8);
+            return;
+        }
         let (encoded, size) = encode_varint(value);
         self.bytes.extend_from_slice(&encoded[..size]);
+    }
+}
+
+/// A few varints in one place.
+#[derive(Default)]
+struct Short {
+    bytes: [u8; 32],
+    size: usize,
+}
+
+impl Short {
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.bytes[self.size] = value as u8 | 0x80;
+            self.size += 1;
+            value >>= 7;
+        }
+        self.bytes[self.size] = value as u8;
+        self.size += 1;
     }
 }
 

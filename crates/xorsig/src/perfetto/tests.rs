@@ -48,6 +48,21 @@ fn integers_have_the_bytes_of_the_specification() {
     assert_eq!(message.bytes(), [0xF9, 0x02, 1, 0, 0, 0, 0, 0, 0, 0]);
 }
 
+proptest! {
+    #[test]
+    fn two_integers_put_together_are_the_same_as_nested(
+        (field, first, second) in (1u32..100, (1u32..30, any::<u64>()), (1u32..30, any::<u64>())),
+    ) {
+        let (mut nested, mut together) = (Message::default(), Message::default());
+        nested.nested(field, |message| {
+            message.uint(first.0, first.1);
+            message.uint(second.0, second.1);
+        });
+        together.nested_uints(field, [first, second]);
+        prop_assert_eq!(nested.bytes(), together.bytes());
+    }
+}
+
 /// Slices that nest: each lies in a random part of the one before it or of an outer one.
 fn nested_spans() -> impl Strategy<Value = Vec<Span>> {
     prop::collection::vec((any::<prop::sample::Index>(), 0u64..50, 0u64..50), 0..40).prop_map(

@@ -19,49 +19,6 @@ import xorsig
 
 Write = Callable[[xorsig.CaptureWriter, int], None]
 
-ENDLESS = """
-    import sys
-    import xorsig
-
-    directory, staging, capture_id = sys.argv[1:]
-    writer = xorsig.CaptureWriter(
-        directory, staging, capture_id=capture_id, rank=0, max_batch_records=200, queue_batches=1
-    )
-    name = writer.intern("torch.mm")
-    while True:
-        call = writer.begin(0, 0, 0, 0, 0, 0, name)
-        writer.value(call, 0, name, "1.5")
-        writer.end(call, 0, 0, 0)
-"""
-
-
-@pytest.mark.parametrize("batches", [1, 2, 7])
-@pytest.mark.requirement("B13")
-def test_killed_process_leaves_only_valid_batches(capture: Any, batches: int) -> None:
-    """SIGKILL at whatever instant follows the appearance of a batch."""
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            textwrap.dedent(ENDLESS),
-            capture.directory,
-            capture.staging,
-            capture.capture_id,
-        ]
-    )
-    try:
-        while not capture.batch(batches - 1).exists():
-            assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
-    found = capture.verify()
-    assert found["batches"] >= batches
-    # A batch is cut at its two hundredth record, whatever the killed process had left over.
-    assert found["records"] == 200 * found["batches"]
-    outcome = capture.materialize(partial=True, expected_batches=found["batches"] + 1)
-    assert (outcome["complete"], outcome["records"]) == (False, found["records"])
-
 
 def test_forked_child_leaves_the_capture_alone(capture: Any, write_calls: Write) -> None:
     """The child may do anything with the writer, also drop it."""

@@ -1,0 +1,271 @@
+"""Captures: recording, verifying and materialising, and what a record costs on disk."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import protobuf_peer
+import torch
+from harness import Area, Claim, Figure, Group, Settings, Subject
+from workloads import narrow_step
+
+import xorsig
+
+CAPTURE_ID = "0123456789abcdef0123456789abcdef"
+REGIONS = 4
+EVENT_TENSORS = 6
+SLOTS = ("arg[0]", "arg[1]", "param.weight", "param.bias", "out", "grad.out")
+SHAPES = [(8, 128, 64 * width) for width in range(1, 9)]
+PEAK = """
+    import resource, sys, xorsig
+    directory, output, capture_id = sys.argv[1:]
+    xorsig.materialize(directory, output, capture_id=capture_id, rank=0)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def area(settings: Settings) -> Area:
+    """Recording first, then what becomes of the records."""
+    notes = ["peak memory of materialising is that of a process of its own"]
+    return Area("recording, verifying, materialising", _groups(settings), notes)
+
+
+def _groups(settings: Settings) -> Iterator[Group]:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        yield _events(root)
+        yield _steps(settings, root)
+        yield _reading(settings, root)
+
+
+class Stream:
+    """A writer, and events of six tensors of a transformer's step for it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.writer = writer = xorsig.CaptureWriter(
+            directory, directory / "staging", capture_id=CAPTURE_ID, rank=0, regions=REGIONS
+        )
+        slots = [writer.intern(name) for name in SLOTS]
+        layouts = [
+            writer.layout(
+                "float32", shape, (shape[1] * shape[2], shape[2], 1), "cpu", "strided", 4 * size
+            )
+            for shape in SHAPES
+            for size in [shape[0] * shape[1] * shape[2]]
+        ]
+        self.callee = writer.intern("torch.nn.Linear")
+        noise = random.Random(0)
+        # Six tensors of 499 events: their fingerprints are new where those of a training are.
+        self.rows = [
+            [
+                (slots[index], layouts[(number + index) % 8], noise.randbytes(8 * REGIONS), 0)
+                for index in range(EVENT_TENSORS)
+            ]
+            for number in range(499)
+        ]
+        self.number = 0
+
+    def event(self) -> None:
+        """Begin, four tensors in, two out, end."""
+        self.number = number = self.number + 1
+        rows = self.rows[number % 499]
+        writer = self.writer
+        call = writer.begin(0, number % 120, number // 120, 0, 0, 4, self.callee)
+        writer.tensors(call, 0, rows[:4])
+        writer.tensors(call, 1, rows[4:])
+        writer.end(call, 0, 0, 0)
+
+
+def _events(root: Path) -> Group:
+    stream = Stream(root / "events")
+    number = iter(range(1 << 40))
+    rows = stream.rows
+
+    def protobuf() -> bytes:
+        """The same event as a message of its own, encoded."""
+        batch = protobuf_peer.Batch()
+        tick = next(number)
+        batch.calls.add(call=tick, site=tick % 120, step=tick // 120, flags=4, callee=1)
+        for slot, layout, signature, _ in rows[tick % 499]:
+            batch.tensors.add(call=tick, tick=tick, slot=slot, layout=layout, signature=signature)
+        encoded: bytes = batch.SerializeToString()
+        return encoded
+
+    def figures(samples: Any) -> Iterator[Figure]:
+        stats = stream.writer.close()
+        yield Figure("one event", median(samples["CaptureWriter"]) * 1e6, "µs", at_most=2.0)
+        yield Figure("waits for the queue", stats["blocked"], "times")
+
+    return Group(
+        name="event of six tensors, from Python",
+        subjects={
+            "CaptureWriter": Subject(stream.event, 1),
+            "protobuf": Subject(protobuf, 1),
+        },
+        claims=[Claim("CaptureWriter", "protobuf")],
+        unit="events",
+        figures=figures,
+    )
+
+
+def _steps(settings: Settings, root: Path) -> Group:
+    """Steps of a small training that records 50 events each, with a writer and without."""
+    torch.set_num_threads(1)
+    stream = Stream(root / "steps")
+    train = narrow_step()
+
+    class Dropped:
+        """A writer whose records go nowhere."""
+
+        def begin(self, *_: object) -> int:
+            return 1
+
+        def tensors(self, *_: object) -> None:
+            pass
+
+        def end(self, *_: object) -> int:
+            return 1
+
+    recording = stream.writer
+
+    def step(writer: Any) -> float:
+        stream.writer = writer
+        start = time.perf_counter()
+        train()
+        for _ in range(50):
+            stream.event()
+        return time.perf_counter() - start
+
+    count = 5 if settings.smoke else 2000
+    samples: dict[str, list[float]] = {"recorded": [], "dropped": []}
+
+    def collect() -> dict[str, list[float]]:
+        # In blocks, since a batch is written now and then and not in every step.
+        for _ in range(4):
+            for name, writer in (("recorded", recording), ("dropped", Dropped())):
+                samples[name] += [step(writer) for _ in range(count // 4 + 1)]
+        return samples
+
+    def figures(_: Any) -> Iterator[Figure]:
+        stats = recording.close()
+        recorded = samples["recorded"]
+        yield Figure("worst step over the median", max(recorded) / median(recorded), "x", 3.0)
+        dropped = samples["dropped"]
+        yield Figure("the same where records are dropped", max(dropped) / median(dropped), "x")
+        yield Figure("batches written meanwhile", stats["batches"], "")
+        yield Figure("waits for the queue", stats["blocked"], "times")
+        yield Figure("threads afterwards", threading.active_count(), "")
+
+    return Group(
+        name="step of 50 events",
+        subjects={name: Subject(_never, wall=True) for name in samples},
+        claims=[Claim("recorded", "dropped", 1.10, "time", ours_by=median, peer_by=median)],
+        collect=collect,
+        figures=figures,
+    )
+
+
+def _reading(settings: Settings, root: Path) -> Group:
+    tensors = 600 if settings.smoke else 1_000_000
+    stream = Stream(root / "capture")
+    for _ in range(tensors // EVENT_TENSORS + 1):
+        stream.event()
+    stats = stream.writer.close()
+    directory, tables = stream.directory, root / "tables"
+    peer = root / "peer"
+    _write_peer(peer, stream, tensors // EVENT_TENSORS + 1)
+
+    def materialize(threads: int | None) -> None:
+        xorsig.materialize(directory, tables, capture_id=CAPTURE_ID, rank=0, threads=threads)
+
+    def figures(samples: Any) -> Iterator[Figure]:
+        speed = stats["bytes"] / median(samples["verify"]) / 1e9
+        yield Figure("verified payload, one core", speed, "GB/s", at_least=1.0)
+        if not settings.smoke:
+            peaks = [_peak(root, part) for part in (1, 3)]
+            yield Figure("peak memory of 1,000,000 tensors", peaks[0] / 1024, "MiB")
+            yield Figure("peak memory of 3,000,000 tensors", peaks[1] / 1024, "MiB")
+
+    records = tensors
+    return Group(
+        name=f"{tensors:,} tensor records",
+        subjects={
+            "verify": Subject(
+                lambda: xorsig.verify_capture(directory, CAPTURE_ID, 0, threads=1), records
+            ),
+            "materialize, one thread": Subject(lambda: materialize(1), records),
+            "materialize": Subject(lambda: materialize(None), records, wall=True),
+            "protobuf": Subject(
+                lambda: protobuf_peer.materialize(peer, root / "peer-tables", REGIONS),
+                records,
+                wall=True,
+            ),
+        },
+        claims=[
+            Claim("materialize", "protobuf", 20.0),
+            Claim("materialize, one thread", "protobuf"),
+        ],
+        unit="records",
+        figures=figures,
+    )
+
+
+def _write_peer(folder: Path, stream: Stream, events: int) -> None:
+    """The same stream of events, as the peer keeps it, about 65,000 records a file."""
+    folder.mkdir()
+    tick = 0
+    for first in range(0, events, 8192):
+        batch = protobuf_peer.Batch()
+        if first == 0:
+            batch.names.extend([*SLOTS, "torch.nn.Linear", "float32", "cpu", "strided"])
+            for shape in SHAPES:
+                size = shape[0] * shape[1] * shape[2]
+                strides = (shape[1] * shape[2], shape[2], 1)
+                batch.layouts.add(
+                    dtype=8,
+                    shape=shape,
+                    strides=strides,
+                    device=9,
+                    kind=10,
+                    logical_nbytes=4 * size,
+                )
+        for number in range(first, min(first + 8192, events)):
+            call = tick = tick + 1
+            for index, (slot, layout, signature, _) in enumerate(stream.rows[number % 499]):
+                tick += 1
+                batch.tensors.add(
+                    call=call, tick=tick, role=int(index > 3), slot=slot, layout=layout,
+                    signature=signature,
+                )  # fmt: skip
+            tick += 1
+            batch.calls.add(
+                call=call, site=number % 120, step=number // 120, flags=4, callee=7,
+                time_begin_ns=1000 * call, tick_end=tick, time_end_ns=1000 * tick,
+            )  # fmt: skip
+        protobuf_peer.write_batch(folder / f"{first:08}.pb", batch)
+
+
+def _peak(root: Path, parts: int) -> int:
+    """Peak memory of materialising ``parts`` million tensors, KiB."""
+    stream = Stream(root / f"peak-{parts}")
+    for _ in range(parts * 1_000_000 // EVENT_TENSORS):
+        stream.event()
+    stream.writer.close()
+    arguments = [str(stream.directory), str(root / "peak-tables"), CAPTURE_ID]
+    command = [sys.executable, "-c", textwrap.dedent(PEAK), *arguments]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def _never() -> None:
+    raise AssertionError("the group times its steps itself")
