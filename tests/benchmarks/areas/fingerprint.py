@@ -34,8 +34,14 @@ def _groups(settings: Settings, notes: list[str]) -> Iterator[Group]:
         notes.append("the kernels were left out: cargo's own tests build their program")
     else:
         yield from _kernels(settings)
+    # One thread each, as everywhere where threads are not what is compared.
+    torch.set_num_threads(1)
     for name, size in (("64 MiB", 64 << 20), ("1 MiB", 1 << 20), ("1 KiB", 1 << 10)):
         yield _calls(name, min(size, SMALL) if settings.smoke else size, notes)
+    yield _threads(SMALL if settings.smoke else 64 << 20)
+    for dtype in (torch.float32, torch.bfloat16):
+        yield _transpose(dtype, 64 if settings.smoke else 2048)
+    yield _small_tensor()
 
 
 def _kernels(settings: Settings) -> Iterator[Group]:
@@ -81,9 +87,9 @@ def _calls(name: str, size: int, notes: list[str]) -> Group:
     words, octets = array.view(np.uint64), array.view(np.uint8)
     contents = octets.tobytes()
     subjects = {
-        "region_xor(R=4)": lambda: xorsig.region_xor(array, 4),
-        "region_xor(R=64)": lambda: xorsig.region_xor(array, 64),
-        "fingerprint(R=4)": lambda: xorsig.fingerprint(address, shape, strides, 4, 4),
+        "region_xor(R=4)": lambda: xorsig.region_xor(array, 4, threads=1),
+        "region_xor(R=64)": lambda: xorsig.region_xor(array, 64, threads=1),
+        "fingerprint(R=4)": lambda: xorsig.fingerprint(address, shape, strides, 4, 4, threads=1),
         "torch.hash_tensor": lambda: hash_tensor(tensor),
         "hashlib.md5": lambda: hashlib.md5(octets).digest(),
         "numpy xor.reduce(u64)": lambda: np.bitwise_xor.reduce(words),
@@ -111,6 +117,59 @@ def _calls(name: str, size: int, notes: list[str]) -> Group:
         subjects={label: Subject(call, size) for label, call in subjects.items()},
         claims=claims,
         unit="B",
+    )
+
+
+def _threads(size: int) -> Group:
+    """Two threads on one input, by the wall clock; torch's hash may use as many."""
+    array = np.random.default_rng(3).integers(0, 256, size, np.uint8)
+    subjects = {
+        f"region_xor(R=4), {threads} threads": Subject(
+            lambda threads=threads: xorsig.region_xor(array, 4, threads=threads), size, wall=True
+        )
+        for threads in (1, 2)
+    }
+    ours, peer = reversed(subjects)
+    return Group("threads, 64 MiB", subjects, [Claim(ours, peer)], unit="B")
+
+
+def _transpose(dtype: torch.dtype, side: int) -> Group:
+    """A matrix in column order: read as it lies, against torch's copy into row order."""
+    matrix = torch.randn(side, side).to(dtype).T
+    size = matrix.numel() * matrix.itemsize
+    tensor = xorsig.fingerprint_tensor
+
+    subjects = {
+        "fingerprint of the view": lambda: tensor(matrix),
+        "copy by contiguous()": matrix.contiguous,
+        "copy, then fingerprint": lambda: tensor(matrix.contiguous()),
+    }
+    ours, *peers = subjects
+    return Group(
+        name=f"transpose, {side}x{side} {str(dtype).removeprefix('torch.')}",
+        subjects={label: Subject(call, size) for label, call in subjects.items()},
+        claims=[Claim(ours, peer, 1.0) for peer in peers],
+        unit="B",
+    )
+
+
+def _small_tensor() -> Group:
+    """What reaching a tensor's memory costs: the DLPack table, Python's attributes, torch."""
+    tensor = torch.randn(4, 4)
+    by_table, by_address = xorsig.fingerprint_tensor, xorsig.fingerprint
+    subjects = {
+        "fingerprint_tensor": lambda: by_table(tensor),
+        "fingerprint by attributes": lambda: by_address(
+            tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.itemsize
+        ),
+        "torch.hash_tensor": lambda: torch.hash_tensor(tensor),
+        "tensor.data_ptr()": tensor.data_ptr,
+    }
+    ours, *peers = subjects
+    return Group(
+        name="tensor of 16 floats",
+        subjects={label: Subject(call) for label, call in subjects.items()},
+        claims=[Claim(ours, peer) for peer in peers],
     )
 
 
