@@ -140,6 +140,15 @@ def source_forms(session: nox.Session) -> None:
     )
 
 
+@nox.session(default=False)
+def libraries(session: nox.Session) -> None:
+    """Run the tests against well-known libraries: a training of transformers with an edited line."""
+    install_wheels(
+        session, build_wheels(session), *TEST_PACKAGES, "transformers>=5", "accelerate>=1"
+    )
+    session.run("pytest", "tests/e2e/test_transformers.py", *session.posargs)
+
+
 @nox.session(default=False, venv_backend="none")
 def cargo_tests(session: nox.Session) -> None:
     """Run the Rust tests."""

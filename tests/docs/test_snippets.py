@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from environments import prepare_upgrade
 
 from opguard_e2e import COMMAND_TIMEOUT_SECONDS, EXAMPLE, REPOSITORY, workload_environment
 
@@ -24,6 +25,7 @@ PAGES = (
     "docs/guides/first-diff.md",
     "docs/guides/embedding.md",
     "docs/guides/agents-protocol.md",
+    "docs/guides/upgraded-library.md",
     "packages/opguard-core/README.md",
 )
 BLOCK = re.compile(
@@ -56,6 +58,8 @@ def snippets_of(page: str) -> list[Snippet]:
 def test_snippets_of_page_run(page: str, tmp_path: Path) -> None:
     for side in ("baseline", "candidate"):
         shutil.copytree(EXAMPLE / side, tmp_path / side)
+    if page == "docs/guides/upgraded-library.md":
+        prepare_upgrade(tmp_path)
     scripts = Path(sys.executable).parent
     environment = workload_environment(PATH=f"{scripts}{os.pathsep}{os.environ['PATH']}")
     snippets = snippets_of(page)

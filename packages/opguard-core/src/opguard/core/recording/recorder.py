@@ -359,8 +359,9 @@ class CallRecorder:
 
     def current(self) -> Frame | None:
         """The innermost open call, where operators are to be recorded in it."""
-        call = self._stack[-1] if self._stack and self.enabled else None
-        return call if call is not None and call.deep and self._takes(self._phase(False)) else None
+        if not self._stack or not self._stack[-1].deep or self.full or not self.enabled:
+            return None
+        return self._stack[-1] if self._takes(self._phase(False)) else None
 
     def open_child(self, child: Frame, parent: Frame) -> None:
         """A call inside ``parent`` begins that no callsite stands for."""
