@@ -142,7 +142,7 @@ def source_forms(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def libraries(session: nox.Session) -> None:
-    """Run the tests against well-known libraries: a training of transformers with an edited line."""
+    """Train with transformers, one line of which was edited, and find that line."""
     install_wheels(
         session, build_wheels(session), *TEST_PACKAGES, "transformers>=5", "accelerate>=1"
     )

@@ -9,7 +9,6 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,11 @@ ROTATED_WRONGLY = "return torch.cat((x2, -x1), dim=-1)"
 
 
 @pytest.fixture(scope="module")
-def patched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def patched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a copy of transformers in which the rotary embedding turns the other way."""
     found = importlib.util.find_spec("transformers")
-    assert found is not None and found.origin is not None
+    assert found is not None
+    assert found.origin is not None
     folder = tmp_path_factory.mktemp("patched")
     source = Path(found.origin).parent
     # Links, since only one of the files differs.
@@ -45,7 +45,7 @@ def patched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert text.count(ROTATED) == 1
     target.unlink()
     target.write_text(text.replace(ROTATED, ROTATED_WRONGLY))
-    yield folder
+    return folder
 
 
 @pytest.fixture(scope="module")
