@@ -199,3 +199,28 @@ def test_reports_show_the_lines_of_the_library() -> None:
     assert "lib::second" in text
     named = frames.slices.filter(pl.col("name") == "lib::second").sort("track")
     assert named["line"].to_list()[:2] == [3, 6]
+
+
+def test_a_step_of_a_renamed_optimizer_class_pairs_with_the_old_ones() -> None:
+    sides = []
+    for name, value in (("Momentum", "a"), ("HeavyBall", "b")):
+        recording = Recording()
+        recording.library("pkg/layer.py", LIBRARY)
+        place = recording.place("pkg/layer.py", "lib.first(x)")
+        with recording.nest("trainer", outputs={"out": value}):
+            recording.operator(
+                "trainer",
+                f"{name}.step",
+                place,
+                inputs={"param.w": "w"},
+                outputs={"param.w": value},
+                phase=OPTIMIZER,
+            )
+        sides.append(recording)
+
+    found = first(compare(*sides))
+
+    assert [found[side]["operator"] for side in ("baseline", "candidate")] == [
+        "Momentum.step",
+        "HeavyBall.step",
+    ]

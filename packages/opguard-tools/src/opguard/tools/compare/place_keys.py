@@ -162,7 +162,7 @@ class OperatorKeys:
             return self.callsites.call_key(call, sites)
         chain = tuple(spots[place.spot] for place in call.place.chain())
         site = sites.get(call.site)
-        return self.callsites.intern(("operator", site, chain, call.phase, call.operator))
+        return self.callsites.intern(("operator", site, chain, call.phase, call.action))
 
     def loose(self, call: Call, sites: Mapping[int, int], spots: Mapping[Spot, Hashable]) -> int:
         """Key of a call by its innermost line, whatever led there.
@@ -174,7 +174,7 @@ class OperatorKeys:
         chain = list(call.place.chain())
         library = next((spots[place.spot] for place in chain if not place.in_torch), None)
         inner = spots[chain[0].spot]
-        return self.callsites.intern(("line", library, inner, call.phase, call.operator))
+        return self.callsites.intern(("line", library, inner, call.phase, call.action))
 
     def basis(self, call: Call) -> PairingBasis | None:
         """How firm a pair of operators at one place is, ``call`` being the baseline's."""

@@ -126,6 +126,12 @@ class Call:
         return namespace + colons + rest.partition(".")[0] if colons else name
 
     @property
+    def action(self) -> str:
+        """What both versions of a library have in common: the class of an optimizer may differ."""
+        name = self.operator
+        return name if "::" in name else name.rpartition(".")[2]
+
+    @property
     def callsite(self) -> Hashable:
         """What equal runs have in common: the plan's callsite, and the line of an operator."""
         return self.site if self.place is None else (self.site, self.operator, self.place.spot)
