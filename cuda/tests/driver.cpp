@@ -2,9 +2,12 @@
 // since sanitizers want to be linked into one.
 //
 //   driver small SIZES      every size below SIZES at every start
+//   driver exhaustive SIZES every size below SIZES with every number of regions at every start
+//   driver random CASES     sizes to 4 MiB, regions, starts and grids at random
 //   driver tiles CASES      sizes around the boundaries of tiles, blocks and regions
 //   driver threads CASES    few threads, for the thread sanitizer
 //   driver large            regions around word 2^32 of a tensor of 17 GiB, in little memory
+//   driver whole            all of that tensor
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -187,9 +190,9 @@ void check(uint64_t nbytes, uint32_t regions, unsigned offset, uint32_t schemes,
   ++cases_run;
 }
 
-// One file of random bytes mapped again and again stands for a large tensor, of which only some
-// regions are read: the one that crosses word 2^32, and the last.
-void check_large() {
+// One file of random bytes mapped again and again stands for a large tensor, of which the given
+// regions are read.
+void check_large(uint32_t regions, const std::vector<uint32_t>& read, bool all) {
   const uint64_t piece = 32ull << 20, size = 17ull << 30;
   const int file = memfd_create("opguard", 0);
   std::vector<uint64_t> noise(piece / 8);
@@ -202,20 +205,24 @@ void check_large() {
   for (uint64_t at = 0; at < size; at += piece) {
     mmap(memory + at, piece, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0);
   }
-  const uint32_t regions = 64;
-  for (const unsigned offset : {0u, 3u}) {
+  for (const unsigned offset : {3u, 0u}) {
+    if (all && offset == 0) continue;
     const unsigned char* data = memory + offset;
     opguard_cuda_plan plan;
     opguard_cuda_make_plan(size - 16, regions, OPGUARD_CUDA_BOTH, 0, 1056, &plan);
     std::vector<uint64_t> workspace(plan.workspace_bytes / 8);
     const uint64_t words = plan.nbytes / 4;
-    for (const uint32_t region : {60u, 63u}) {
-      std::vector<uint32_t> out(2 * regions);
-      opguard_emulation_only_region(int32_t(region));
+    std::vector<uint32_t> out(2 * regions);
+    for (size_t turn = 0; turn < read.size(); ++turn) {
+      const uint32_t region = read[turn];
+      opguard_emulation_only_region(all ? -1 : int32_t(region));
       opguard_emulation_watch(data, plan.nbytes);
-      const int32_t result = opguard_cuda_launch(&plan, data, out.data(), nullptr, workspace.data(),
-                                                 8 * workspace.size(), 0, nullptr);
-      if (result != 0) fail(opguard_cuda_error_string(result), plan, offset);
+      if (!all || turn == 0) {
+        const int32_t result = opguard_cuda_launch(&plan, data, out.data(), nullptr,
+                                                   workspace.data(), 8 * workspace.size(), 0,
+                                                   nullptr);
+        if (result != 0) fail(opguard_cuda_error_string(result), plan, offset);
+      }
       const uint64_t longer = words % regions;
       const uint64_t begin = region * (words / regions) + std::min<uint64_t>(region, longer);
       uint32_t plain = 0, mixed_value = 0;
@@ -240,7 +247,28 @@ int main(int argc, char** argv) {
   const uint64_t most = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000;
   const uint32_t kRegions[] = {1, 2, 3, 4, 5, 7, 8, 13, 31, 32, 33, 63, 64};
   if (std::strcmp(sizes, "large") == 0) {
-    check_large();
+    check_large(64, {60, 63}, false);  // the region that crosses word 2^32, and the last
+  } else if (std::strcmp(sizes, "whole") == 0) {
+    check_large(3, {0, 1, 2}, true);
+  } else if (std::strcmp(sizes, "exhaustive") == 0) {
+    for (uint64_t nbytes = 0; nbytes < most; ++nbytes) {
+      for (uint32_t regions = 1; regions <= 64; ++regions) {
+        for (unsigned offset = 0; offset < 16; ++offset) {
+          check(nbytes, regions, offset, OPGUARD_CUDA_BOTH, 0, 6, nbytes + regions);
+        }
+      }
+    }
+  } else if (std::strcmp(sizes, "random") == 0) {
+    uint64_t state = 20;
+    const auto below = [&state](uint64_t limit) {
+      state = state * 6364136223846793005ull + 1442695040888963407ull;
+      return (state >> 33) % limit;
+    };
+    for (uint64_t i = 0; i < most; ++i) {
+      const uint64_t nbytes = below(4ull << 20);
+      const uint32_t regions = uint32_t(1 + below(64)), blocks = uint32_t(below(9));
+      check(nbytes, regions, unsigned(below(16)), OPGUARD_CUDA_BOTH, blocks, 6, i);
+    }
   } else if (std::strcmp(sizes, "small") == 0) {
     for (uint64_t nbytes = 0; nbytes < most; ++nbytes) {
       for (unsigned offset = 0; offset < 16; ++offset) {

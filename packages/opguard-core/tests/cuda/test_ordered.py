@@ -130,6 +130,18 @@ def test_a_record_is_left_out_when_its_fingerprint_turns_out_unchanged(device, r
     assert listed.records == [("tensor", 0, 2, signature(2)), ("tensor", 0, 4, None)]
 
 
+def test_rows_of_one_call_wait_each_for_its_own_fingerprint(device, results):
+    listed = ListedWriter()
+    ordered = OrderedWriter(listed)
+    late = results.launch("stream", kernel(3))
+    ordered.tensors(0, 0, [(1, 1, signature(1), 0), (2, 1, late, 0), (3, 1, None, 5)])
+    assert listed.records == [("tensor", 0, 1, signature(1))]
+    device.wait_for_copies(1)
+    device.release(0)
+    ordered.finish()
+    assert listed.records[1:] == [("tensor", 0, 2, signature(3)), ("tensor", 0, 3, None)]
+
+
 def test_too_many_waiting_records_wait_for_the_first_fingerprint():
     listed = ListedWriter()
     device = SimulatedDevice(immediate=True)

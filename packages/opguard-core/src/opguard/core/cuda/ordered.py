@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from opguard.core.cuda.results import Pending
@@ -112,6 +112,13 @@ class OrderedWriter:
                 )
 
         self._append(tuple(s for s in (signature, unless) if isinstance(s, Pending)), append)
+
+    def tensors(
+        self, call: int, role: int, rows: Sequence[tuple[int, int, Signature, int]]
+    ) -> None:
+        """As ``CaptureWriter.tensors``; each row waits for its own fingerprint."""
+        for slot_name_id, layout_id, signature, note_name_id in rows:
+            self.tensor(call, role, slot_name_id, layout_id, signature, note_name_id)
 
     def value(self, call: int, role: int, slot_name_id: int, text: str) -> None:
         """As ``CaptureWriter.value``."""
