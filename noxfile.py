@@ -129,6 +129,14 @@ def tests(session: nox.Session) -> None:
         session.notify("cargo_tests")
 
 
+@nox.session(default=False)
+def integrations(session: nox.Session) -> None:
+    """Run the glue for training loops with the real libraries."""
+    libraries = ("transformers>=5.0", "accelerate>=1.1", "lightning>=2.5")
+    install_wheels(session, build_wheels(session), *TEST_PACKAGES, *libraries)
+    session.run("pytest", "tests/e2e/test_integrations.py", *session.posargs)
+
+
 @nox.session(default=False, python=["3.12", "3.13"])
 def source_forms(session: nox.Session) -> None:
     """Check on other interpreters that instrumented source does what the original does."""

@@ -9,10 +9,12 @@ import pytest
 
 PUBLIC = {
     "opguard.core": [
+        "EmbeddedSession",
         "Session",
         "__version__",
         "capture",
         "region_signatures",
+        "start",
         "xor_signature",
         "xor_signature_rows",
     ],

@@ -31,7 +31,7 @@ class EmbeddedPlan:
         self._sites: list[dict[str, Any]] = []
         self._ordinals: dict[tuple[str, int], int] = {}
 
-    def site(self, function: Any, name: str | None, frame: Any) -> int | None:
+    def site(self, function: Any, name: str | None, frame: Any, depth: str = "call") -> int | None:
         """Id of the callsite at the caller's line; the same line and name give the same id.
 
         ``None`` where the selection leaves it out.
@@ -65,7 +65,7 @@ class EmbeddedPlan:
                 "text": callee,
                 "statement": [line, 0],
                 "ordinal": ordinal,
-                "depth": "call",
+                "depth": depth,
                 "observed": True,
                 "operators": [],
                 "count": 0,

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-import shutil
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import xorsig
 from opguard.core import _site, _torch_import, recursion
 from opguard.core.embedded import EmbeddedPlan
-from opguard.core.environment import identify_rank, regions_from_environment
-from opguard.core.receipt import publish_receipt
 from opguard.core.selection import Selection
 
 if TYPE_CHECKING:
     from opguard.core.recording.recorder import CallRecorder
 
+Depth = Literal["call", "aten"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _COUNTS = ("calls", "tensors", "steps", "other_thread_calls", "recorder_failures")
@@ -80,7 +76,7 @@ class Session:
         self._pid = os.getpid()
         self._thread = threading.get_ident()
         self._plan = plan
-        self._deep = deep
+        self._deep = set(deep)
         self._checkout = checkout
         self._recorder: CallRecorder | None = None
         self._writer = xorsig.CaptureWriter(
@@ -144,12 +140,16 @@ class Session:
 
             self._recorder.note(Mark.USER, name, str(value))
 
-    def observe(self, function: Function, name: str | None = None) -> Function:
+    def observe(
+        self, function: Function, name: str | None = None, *, depth: Depth = "call"
+    ) -> Function:
         """Make ``function`` a callsite: its arguments and results are recorded at every call.
 
         Args:
             function: Any callable; a module is observed through its ``__call__``.
             name: Name in reports; the function's own by default.
+            depth: ``aten`` also records every operator that runs inside a call, with the lines of
+                libraries that led to it.
 
         Returns:
             A callable that behaves as ``function``; outside an active session it is ``function``.
@@ -157,7 +157,7 @@ class Session:
         Raises:
             RuntimeError: The session records rewritten source, whose callsites are in its plan.
         """
-        index = self._site(function, name, sys._getframe(1))
+        index = self._site(function, name, sys._getframe(1), depth)
         if index is None or self._recorder is None or _current is not self:
             return function
         # Not by `_site`, which hands back the function in steps that are not selected.
@@ -170,14 +170,23 @@ class Session:
             _site.site(index, _named)(tensor)
 
     @contextlib.contextmanager
-    def scope(self, name: str) -> Iterator[None]:
-        """Group the calls of a ``with`` block under one named call."""
-        index = self._site(_named, name, sys._getframe(2))
+    def scope(self, name: str, *, depth: Depth = "call") -> Iterator[None]:
+        """Group the calls of a ``with`` block under one named call.
+
+        Args:
+            name: Name in reports.
+            depth: ``aten`` also records every operator that runs in the block, with the lines of
+                the program and of libraries that led to it.
+        """
+        index = self._site(_named, name, _caller(sys._getframe(1)), depth)
         recorder = self._recorder
         if recorder is None or index is None or recorder.full:
             yield
             return
         token = recorder.begin(index, _named, (), None)
+        if token is not None:
+            # The block runs in the caller's frame, whose own lines count as well.
+            token.caller = None
         try:
             yield
         except BaseException as error:
@@ -187,12 +196,17 @@ class Session:
         if token is not None:
             recorder.finish(token, None)
 
-    def _site(self, function: Any, name: str | None, frame: Any) -> int | None:
+    def _site(
+        self, function: Any, name: str | None, frame: Any, depth: Depth = "call"
+    ) -> int | None:
         if self._plan is None:
             raise RuntimeError(
                 "this session records rewritten source; callsites cannot be named at run time"
             )
-        return self._plan.site(function, name, frame)
+        index = self._plan.site(function, name, frame, depth)
+        if index is not None and depth == "aten":
+            self._deep.add(index)
+        return index
 
     # The end.
 
@@ -243,97 +257,12 @@ def _leave_to_the_parent() -> None:
 os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
+def _caller(frame: Any) -> Any:
+    """The frame outside of ``contextlib`` that a context manager was entered from."""
+    while frame.f_code.co_filename == contextlib.__file__:
+        frame = frame.f_back
+    return frame
+
+
 def _named(*values: Any) -> Any:
     return values[0] if values else None
-
-
-@contextlib.contextmanager
-def capture(
-    output: str | os.PathLike[str],
-    *,
-    root: str | os.PathLike[str] | None = None,
-    regions: int | None = None,
-    local_root: str | os.PathLike[str] | None = None,
-    capture_id: str | None = None,
-    steps: str | Iterable[int] | None = None,
-    phases: str | Iterable[str] | None = None,
-    callsites: str | Iterable[str] | None = None,
-    levels: str | int | None = None,
-) -> Iterator[Session]:
-    """Record a part of a training from inside the process.
-
-    The directory can be compared like one written by the command line:
-    ``opguard-tools diff --captures A B``.
-
-    Args:
-        output: Fresh directory for the capture; with several ranks, the same one for all.
-        root: Folder of the source that callsites are reported relative to; the current one by
-            default.
-        regions: Regions per fingerprint; ``OPGUARD_XOR_REGIONAL`` or 4 by default.
-        local_root: Folder on a local disk for unpublished batches; a temporary one by default.
-        capture_id: 32 hexadecimal digits that all ranks share; needed with several ranks.
-        steps: Steps to record, such as ``"0-3,10,20-"`` or ``range(4)``.
-        phases: Phases to record: ``forward``, ``backward``, ``optimizer``.
-        callsites: Patterns of callsites to record, each ``FILE[:FUNCTION[:CALLEE]]``.
-        levels: How deep recorded calls may be nested; 1 records only the outermost.
-
-    The four of them are read from ``OPGUARD_SELECT_STEPS``, ``_PHASES``, ``_CALLSITES`` and
-    ``_LEVELS`` where none is given. What is outside runs unrecorded, and the capture says so.
-
-    Yields:
-        The active :class:`Session`.
-
-    Raises:
-        FileExistsError: The output holds this rank's capture already.
-        ValueError: ``regions``, ``capture_id`` or what is to be recorded is malformed, or several
-            ranks share no id.
-        RuntimeError: Another session is active.
-    """
-    rank = identify_rank(os.environ)
-    if regions is None:
-        regions = regions_from_environment(os.environ)
-    if capture_id is None:
-        if rank.world_size > 1:
-            raise ValueError(
-                "capture_id is needed with several ranks: pass the same 32 hexadecimal digits on "
-                "every rank (one rank can draw and broadcast them)"
-            )
-        capture_id = secrets.token_hex(16)
-    destination = Path(output).absolute()
-    directory = destination / "capture"
-    staging = Path(tempfile.mkdtemp(prefix="opguard-", dir=local_root))
-    owner = os.getpid()
-    if steps is None and phases is None and callsites is None and levels is None:
-        selection = Selection.from_environment(os.environ)
-    else:
-        selection = Selection.of(steps, phases, callsites, levels)
-    plan = EmbeddedPlan(Path(root) if root is not None else Path.cwd(), selection)
-    try:
-        session = Session(
-            directory,
-            staging,
-            capture_id=capture_id,
-            rank=rank.rank,
-            regions=regions,
-            plan=plan,
-            checkout=plan.root,
-            selection=selection,
-        )
-        session.start()
-        failure: BaseException | None = None
-        try:
-            yield session
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            # A forked child may leave the block as well: the capture is its parent's.
-            if os.getpid() == owner:
-                session.close()
-                plan.write(destination, capture_id, rank)
-                publish_receipt(
-                    session, action="trace", rank=rank, deterministic=False, failure=failure
-                )
-    finally:
-        if os.getpid() == owner:
-            shutil.rmtree(staging, ignore_errors=True)

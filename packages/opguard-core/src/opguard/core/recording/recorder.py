@@ -385,7 +385,8 @@ class CallRecorder:
     def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
         if threading.get_ident() != self._thread:
             return
-        call = self._stack[-1] if self._stack and self._takes(Phase.OPTIMIZER) else None
+        taken = not self.full and self._takes(Phase.OPTIMIZER)
+        call = self._stack[-1] if self._stack and taken else None
         if call is not None and not call.is_step:
             running = sys._getframe(1)
             self.guarded("optimizer step", lambda: self._open_step(call, optimizer, running))
