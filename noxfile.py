@@ -157,6 +157,17 @@ def libraries(session: nox.Session) -> None:
     session.run("pytest", "tests/e2e/test_transformers.py", *session.posargs)
 
 
+@nox.session(default=False)
+def cases(session: nox.Session) -> None:
+    """Judge every case program that is kept beside the repository, and print a table.
+
+    Arguments after `--` go to the runner: kinds of cases (`pair`, `control`, `stress`), `--only
+    TEXT`, `--jobs N`. All of them take about an hour on one core.
+    """
+    install_wheels(session, build_wheels(session), *TEST_PACKAGES)
+    session.run("python", str(ROOT / "tests" / "support" / "opguard_cases.py"), *session.posargs)
+
+
 @nox.session(default=False, venv_backend="none")
 def cargo_tests(session: nox.Session) -> None:
     """Run the Rust tests."""

@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from opguard_cases import shared_folder
 
-from opguard_e2e import EXAMPLE, REPOSITORY, Checkout, Protocol, make_checkout
+from opguard_e2e import EXAMPLE, Checkout, Protocol, make_checkout
 
 
 @pytest.fixture(scope="session")
 def shared_root() -> Path:
     """The folder of case programs and vectors that is kept beside the repository."""
-    named = os.environ.get("OPGUARD_SHARED")
-    root = Path(named) if named else REPOSITORY.parent / "shared"
+    root = shared_folder()
     if not root.is_dir():
         pytest.skip(f"no case folder at {root}; name one in OPGUARD_SHARED")
     return root

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opguard_cases import names_accepted_site
 
 from opguard_e2e import Checkout, make_checkout, run_diff
 
@@ -17,18 +18,6 @@ STEPS = {
     "20_padding_row_reinit": 3,
     "26_sampler_epoch_not_set": 6,  # two ranks; the second epoch begins at step 4
 }
-SLACK_LINES = 1
-
-
-def names_accepted_site(origin: dict[str, Any], accepted: list[dict[str, Any]]) -> bool:
-    """Whether an origin's statement, on either side, holds one of the accepted lines."""
-    return any(
-        site["file"] == statement["file"]
-        and statement["line"] - SLACK_LINES <= site["line"]
-        and site["line"] <= (statement["end_line"] or statement["line"]) + SLACK_LINES
-        for site in accepted
-        if (statement := origin[site["side"]]) is not None
-    )
 
 
 def diff_of_case(

@@ -9,9 +9,8 @@ import pytest
 import xorsig
 from opguard.tools import __version__
 from opguard.tools.actions import capabilities
+from opguard.tools.formats import DIFF_SCHEMA, PLAN_VERSION
 from opguard.tools.protocol.models import Availability
-from opguard.tools.report.document import SCHEMA
-from opguard.tools.source.plan import PLAN_VERSION
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, *hidden: str) -> None:
@@ -32,7 +31,7 @@ def test_versions_and_formats_are_those_of_the_code() -> None:
     assert result.formats == {
         "capture": xorsig.FORMAT_VERSION,
         "plan": PLAN_VERSION,
-        "diff_document": SCHEMA["version"],
+        "diff_document": DIFF_SCHEMA["version"],
     }
     assert result.fingerprint_schemes == [xorsig.XOR_SCHEME, xorsig.MIX_SCHEME]
 

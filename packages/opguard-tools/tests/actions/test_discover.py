@@ -58,6 +58,7 @@ def test_result_states_what_was_captured(scratch: Any) -> None:
         "observer_effects": ["a fake one"],
         "versions": {"python": "3.11"},
         "coverage": "observed_callsites_only",
+        "ending": None,
     }
     assert [(entry["rank"], entry["batches"]) for entry in captured] == [(0, 3)]
     assert (output / "workload.log").read_text() == "fake workload says hello\n"

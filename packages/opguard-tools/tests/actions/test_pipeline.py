@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 from opguard.tools.actions import compare, prepare, trace
 from opguard.tools.actions.comparing import CaptureSource, compare_sources
 from opguard.tools.compare import CaptureReadError
+from opguard.tools.digests import sha256
 from opguard.tools.launch.errors import BatchCorruptError, LauncherFailedError, RankEndedError
 from opguard.tools.protocol.errors import (
     ArtifactMismatchError,
@@ -34,7 +36,6 @@ from opguard.tools.source import (
     ConfigurationError,
     InvalidPlanError,
     NothingToInstrumentError,
-    digest,
 )
 from opguard.tools.transaction import CheckoutLock, CheckoutLockedError, SourceMismatchError
 
@@ -89,10 +90,10 @@ def test_prepare_writes_plan_and_configuration_with_their_digests(scratch: Any) 
     plan = Path(result.plan).read_bytes()
     configuration = Path(result.configuration).read_bytes()
     source = (scratch.checkout / "train.py").read_bytes()
-    assert digest(plan) == result.plan_sha256
-    assert digest(configuration) == result.configuration_sha256
+    assert sha256(plan) == result.plan_sha256
+    assert sha256(configuration) == result.configuration_sha256
     assert [file.model_dump() for file in result.files] == [
-        {"path": "train.py", "size": len(source), "sha256": digest(source), "sites": 1}
+        {"path": "train.py", "size": len(source), "sha256": sha256(source), "sites": 1}
     ]
     assert (result.sites, result.observed_sites, result.excluded) == (1, 1, [])
     assert result.coverage == "observed_callsites_only"
@@ -301,7 +302,7 @@ def test_trace_refuses_a_configuration_of_another_plan(scratch: Any) -> None:
     other = Path(plan.configuration).with_name("other.yaml")
     other.write_bytes(Path(plan.configuration).read_bytes() + b"# other\n")
     changed = plan.model_copy(
-        update={"configuration": str(other), "configuration_sha256": digest(other.read_bytes())}
+        update={"configuration": str(other), "configuration_sha256": sha256(other.read_bytes())}
     )
 
     with pytest.raises(ArtifactMismatchError):
@@ -311,7 +312,7 @@ def test_trace_refuses_a_configuration_of_another_plan(scratch: Any) -> None:
 def test_trace_refuses_a_file_that_is_no_plan(scratch: Any) -> None:
     plan = prepared(scratch)
     Path(plan.plan).write_text("{}")
-    changed = plan.model_copy(update={"plan_sha256": digest(b"{}")})
+    changed = plan.model_copy(update={"plan_sha256": sha256(b"{}")})
 
     with pytest.raises(InvalidPlanError):
         trace.run(trace_request(scratch, changed))
@@ -374,7 +375,7 @@ def test_compare_reports_relations_per_rank_and_gives_no_verdict(scratch: Any) -
     output = Path(result.output)
     report = result.reports[0]
     assert (report.rank, Path(report.path)) == (0, output / "rank-0.perfetto-trace")
-    assert digest(Path(report.path).read_bytes()) == report.sha256
+    assert sha256(Path(report.path).read_bytes()) == report.sha256
     assert report.relations.model_dump() == {
         "equal": 0,
         "different": 2,
@@ -444,6 +445,7 @@ def test_folder_whose_request_is_of_another_kind_is_refused(tmp_path: Path, cont
     ("behaviour", "reason"),
     [
         ({"exit": 1, "receipt": False}, "the rank left no receipt"),
+        ({"kill": True, "receipt": False}, "the rank was ended by SIGKILL"),
         ({"damage_receipt": True}, "the rank left no receipt"),
         (
             {
@@ -454,11 +456,11 @@ def test_folder_whose_request_is_of_another_kind_is_refused(tmp_path: Path, cont
                     "exception": {"type": "E", "message": "m", "file": "f.py", "line": 9},
                 },
             },
-            "the script raised E: m (f.py:9)",
+            "the rank raised E: m (f.py:9)",
         ),
         (
             {"exit": 3, "receipt_fields": {"exit_status": 3, "exit_kind": "os_exit"}},
-            "the script ended with status 3 (os_exit)",
+            "the rank left through os._exit with status 3",
         ),
         ({"flip": True}, "batch"),
     ],
@@ -484,6 +486,61 @@ def test_failed_trace_can_be_compared_partially_and_says_why_it_ended(
     ]
     assert reason in document["incomplete"][0]["reason"]
     assert document["first"] is None
+
+
+@pytest.mark.requirement("B13")
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        {"exit": 3, "receipt_fields": {"exit_status": 3, "exit_kind": "os_exit"}},
+        {"kill": True, "receipt": False},
+        {"exit": 1},
+    ],
+    ids=["os._exit", "killed", "launcher"],
+)
+def test_what_a_failed_discovery_observed_can_be_prepared(
+    scratch: Any, behaviour: dict[str, Any]
+) -> None:
+    with pytest.raises(OpGuardError) as caught:
+        scratch.discover(behaviour)
+    left = json.loads((scratch.folder / "out-1" / "incomplete.json").read_text())
+
+    plan = prepare.run(prepare_request(scratch, DiscoverResult.model_validate(left)))
+
+    assert plan.sites == 1
+    assert left["ending"]["error_type"] == caught.value.error_type
+    assert left["ranks"] == [0]
+
+
+@pytest.mark.requirement("B6")
+@pytest.mark.parametrize(
+    "behaviour",
+    [{"exit": 1, "batches": 0}, {"flip": True}, {"duplicate": True, "exit": 1}, {}],
+    ids=["nothing recorded", "damaged", "started twice", "success"],
+)
+def test_only_a_run_that_ended_by_itself_leaves_an_incomplete_result(
+    scratch: Any, behaviour: dict[str, Any]
+) -> None:
+    with contextlib.suppress(OpGuardError):
+        scratch.discover(behaviour)
+
+    assert not (scratch.folder / "out-1" / "incomplete.json").exists()
+
+
+@pytest.mark.requirement("B13", "E1")
+def test_compare_refuses_a_trace_that_did_not_succeed(scratch: Any) -> None:
+    complete = traced(scratch)
+    behaviour = {"exit": 3, "receipt_fields": {"exit_status": 3, "exit_kind": "os_exit"}}
+    request = trace_request(scratch, prepared(scratch), behaviour)
+    with pytest.raises(OpGuardError):
+        trace.run(request)
+    left = json.loads(Path(request.output, "incomplete.json").read_text())
+
+    with pytest.raises(ArtifactMismatchError) as caught:
+        compared(scratch, complete, TraceResult.model_validate(left), [0])
+
+    assert caught.value.details == {"field": "candidate"}
+    assert "--partial" in caught.value.message
 
 
 @pytest.mark.requirement("B13")

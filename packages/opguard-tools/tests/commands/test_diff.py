@@ -183,7 +183,7 @@ def test_captures_of_an_earlier_diff_can_be_compared_again(different: Finished) 
 
     assert process.returncode == 1, err
     assert json.loads(out)["origins"] == different.document["origins"]
-    assert (different.pair.folder / "again" / "report.html").is_file()
+    assert (different.pair.folder / "again" / "compare" / "report.html").is_file()
 
 
 @pytest.fixture(scope="module")
@@ -268,10 +268,70 @@ FAILING = {
 }
 
 
-def test_failed_script_ends_with_status_three_and_names_the_log(pair: Pair) -> None:
+@pytest.mark.requirement("B13")
+def test_runs_that_fail_alike_are_compared_over_what_they_recorded(pair: Pair) -> None:
     pair.make()
 
     status, out, err = pair.diff("--json", "--output", "out", behaviour=FAILING)
+
+    document = json.loads(out)
+    assert (status, document["first"], document["endings"]["alike"]) == (0, None, True)
+    assert document["observed"]["pairs"] == 2
+    assert [
+        (entry["side"], entry["text"], entry["recorded_to_end"])
+        for entry in document["endings"]["ranks"]
+    ] == [(side, "raised ValueError: bad (train.py:3)", True) for side in ("baseline", "candidate")]
+    assert "[7/7] compare what was recorded: done" in err
+    assert pair.sources() == [PROGRAM, PROGRAM]
+    assert list(pair.temporary().iterdir()) == []
+
+
+@pytest.mark.requirement("B6")
+def test_every_run_that_failed_is_a_failed_step_all_the_same(pair: Pair) -> None:
+    pair.make()
+
+    pair.diff("--output", "out", behaviour=FAILING)
+
+    for step in ("baseline-discover", "candidate-trace"):
+        result = pair.folder / "out" / "steps" / step / "result.json"
+        assert json.loads(result.read_text())["error"]["type"] == "script_raised"
+
+
+def test_run_that_fails_on_one_side_only_is_something_to_look_at(pair: Pair) -> None:
+    pair.make()
+    killed = {"trace": {"kill": True, "receipt": False}}
+    (pair.folder / "candidate" / "behaviour.json").write_text(json.dumps(killed))
+
+    status, out, _ = pair.diff("--output", "out")
+
+    assert status == 1
+    assert out.splitlines()[:4] == [
+        "Only the candidate did not end with success; what both recorded until then was compared.",
+        "  candidate  was ended by SIGKILL; its last records may be missing",
+        "",
+        "No difference over 1 observed callsites, 2 tensors compared; this is not a "
+        "numerical-equivalence result.",
+    ]
+
+
+def test_difference_before_a_failure_is_found(pair: Pair) -> None:
+    pair.make(candidate=b"diff")
+    (pair.folder / "candidate" / "behaviour.json").write_text(json.dumps(FAILING))
+
+    status, out, _ = pair.diff("--json", "--output", "out")
+
+    document = json.loads(out)
+    assert (status, document["endings"]["alike"]) == (1, False)
+    assert document["first"]["candidate"]["line"] == 1
+
+
+NOTHING_RECORDED = FAILING | {"batches": 0}
+
+
+def test_failed_script_ends_with_status_three_and_names_the_log(pair: Pair) -> None:
+    pair.make()
+
+    status, out, err = pair.diff("--json", "--output", "out", behaviour=NOTHING_RECORDED)
 
     document = json.loads(out)
     log = pair.folder / "out" / "baseline" / "discover" / "workload.log"
@@ -286,7 +346,7 @@ def test_failed_script_ends_with_status_three_and_names_the_log(pair: Pair) -> N
 def test_failure_without_json_leaves_stdout_empty(pair: Pair) -> None:
     pair.make()
 
-    status, out, err = pair.diff("--output", "out", behaviour=FAILING)
+    status, out, err = pair.diff("--output", "out", behaviour=NOTHING_RECORDED)
 
     assert (status, out) == (3, "")
     assert "script_raised" in err

@@ -23,7 +23,7 @@ from typing import Any
 
 import polars as pl
 
-from opguard.tools.compare import Callsite, CaptureView, RankTables
+from opguard.tools.compare import Callsite, CaptureView, RankEnding, RankTables
 from opguard.tools.compare.capture import (
     CALLS_SCHEMA,
     LAYOUTS_SCHEMA,
@@ -256,12 +256,15 @@ def callsites(recording: Recording, operators: Mapping[str, Sequence[str]]) -> d
 def view(
     *ranks: Recording,
     incomplete: Mapping[int, str] | None = None,
+    endings: Mapping[int, RankEnding] | None = None,
     operators: Mapping[str, Sequence[str]] | None = None,
     request: Mapping[str, Any] | None = None,
     receipts: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> CaptureView:
     """A capture of the given ranks; they share their callsites, so record them in one order."""
-    reasons = incomplete or {}
+    ends = endings or {}
+    reasons = {rank: reason for rank, end in ends.items() if (reason := end.reason()) is not None}
+    reasons |= incomplete or {}
     widest = max(ranks, key=lambda rank: len(rank.sites))
     sites = callsites(widest, operators or {})
     source = "".join(f"{site.text}\n" for site in sites.values()).encode()
@@ -275,6 +278,7 @@ def view(
         {"train.py": source},
         tables,
         reasons,
+        ends,
         receipts or {},
         request or {},
         libraries,

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 import xorsig
-from opguard.tools.compare import CaptureReadError, CaptureView, compare_captures
+from opguard.tools.compare import (
+    CaptureReadError,
+    CaptureView,
+    EndKind,
+    RankEnding,
+    compare_captures,
+)
 from opguard.tools.compare.fingerprints import FingerprintTable
 from opguard.tools.compare.records import CallFlag, Phase, RankRecords
 from opguard.tools.source.align import align_sources
@@ -136,4 +142,8 @@ def test_a_damaged_receipt_is_left_out(tmp_path: Path) -> None:
 def test_why_a_rank_is_incomplete_reaches_its_tables(tmp_path: Path) -> None:
     root = write_trace(tmp_path / "a", b"\x01" * 8)
 
-    assert CaptureView.open(root, root / "tables", {0: "killed"}).tables(0).incomplete == "killed"
+    ending = RankEnding(0, EndKind.OS_EXIT, 3)
+
+    view = CaptureView.open(root, root / "tables", {0: ending})
+
+    assert view.tables(0).incomplete == "the rank left through os._exit with status 3"

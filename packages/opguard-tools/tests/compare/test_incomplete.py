@@ -62,6 +62,28 @@ def test_a_call_that_never_ended_is_incomplete_and_its_outputs_are_no_difference
     assert found.first is None
 
 
+@pytest.mark.requirement("B13")
+def test_an_exception_that_ends_the_program_cuts_the_calls_that_it_passes_through() -> None:
+    """``main`` returned on one side: what it did after the other side's end says nothing."""
+
+    def run(count: int, error: str | None) -> Recording:
+        made = Recording()
+        with made.nest("main", error=error):
+            for step in range(count):
+                made.step = step
+                made.call("forward", outputs={"out": f"f{step}"})
+        return made
+
+    found = compare(run(5, None), run(2, "ValueError"), right=True)
+
+    assert relations(found) == {"equal": 2, "different": 1, "incomplete": 3}
+    assert found.first is not None
+    assert (found.first[1].baseline.callee, found.first[1].why) == (
+        "main",
+        "inputs equal; the baseline returned and the candidate raised ValueError",
+    )
+
+
 def test_a_missing_call_before_the_end_is_still_unpaired() -> None:
     baseline, candidate = steps(2), Recording()
     for step in range(2):

@@ -126,6 +126,10 @@ def main() -> None:
     assert sys.argv[1:3] == ["-m", "opguard.tools.worker"], sys.argv
     request = json.loads(Path(sys.argv[3]).read_text())
     behaviour = json.loads(sys.argv[5])
+    # Both sides of a comparison get the same arguments; this file is for one of them.
+    own = Path(request["checkout"], "behaviour.json")
+    if own.exists():
+        behaviour |= json.loads(own.read_text())
     # What stands under an action's name holds for that action only.
     behaviour |= behaviour.get(request["action"], {})
     print("fake workload says hello", flush=True)

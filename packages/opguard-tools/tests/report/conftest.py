@@ -9,7 +9,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "compare"))
 
 from capture_builders import Recording, align_by_callee, view
 
-from opguard.tools.compare import Comparison, compare_captures, compare_with_repeats
+from opguard.tools.compare import (
+    Comparison,
+    EndKind,
+    RankEnding,
+    compare_captures,
+    compare_with_repeats,
+)
 
 HOSTILE = "<script>alert('x')</script>&\"\x1b[31m"
 """Text of a workload that a report must not execute or pass to a terminal."""
@@ -46,11 +52,19 @@ def equal() -> Comparison:
 
 
 @pytest.fixture
+def hostile() -> str:
+    """Text of a workload that a report must not execute or pass to a terminal."""
+    return HOSTILE
+
+
+@pytest.fixture
 def cut() -> Comparison:
     """The candidate's capture ends after step 0."""
     short = Recording()
     short.call("load", outputs={"out": "x0"})
-    left, right = view(record({}, "a")), view(short, incomplete={0: f"killed {HOSTILE}"})
+    raised = {"type": "ValueError", "message": HOSTILE, "file": "train.py", "line": 2}
+    ending = RankEnding(0, EndKind.EXCEPTION, 1, raised, steps=1)
+    left, right = view(record({}, "a")), view(short, endings={0: ending})
     return compare_captures(left, right, align_by_callee(left, right), [0])
 
 

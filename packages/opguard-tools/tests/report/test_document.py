@@ -17,7 +17,7 @@ def test_document_has_the_promised_fields(differing: Comparison) -> None:
     assert (found["ranks"], found["coverage"]) == ([0, 1], "observed_callsites_only")
     assert set(found) >= {
         "observed", "origins", "first", "unpaired", "incomplete", "inherited", "reports", "verdict",
-        "circumstances", "not_repeatable", "repeatability", "warnings",
+        "endings", "circumstances", "not_repeatable", "repeatability", "warnings",
     }  # fmt: skip
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
@@ -122,8 +122,34 @@ def test_incomplete_sides_are_listed_with_their_reason(cut: Comparison) -> None:
     found = document(cut)
 
     (entry,) = found["incomplete"]
-    assert (entry["rank"], entry["side"], entry["reason"][:6]) == (0, "candidate", "killed")
+    assert (entry["rank"], entry["side"]) == (0, "candidate")
+    assert entry["reason"].startswith("the rank raised ValueError: <script>")
     assert found["observed"]["relations"]["incomplete"] == 5
+
+
+def test_ends_without_success_are_listed_by_rank_and_side(cut: Comparison, hostile: str) -> None:
+    assert document(cut)["endings"] == {
+        "alike": False,
+        "ranks": [
+            {
+                "rank": 0,
+                "side": "candidate",
+                "kind": "exception",
+                "exit_status": 1,
+                "exception": {
+                    "type": "ValueError", "message": hostile, "file": "train.py", "line": 2,
+                },
+                "steps": 1,
+                "recorded_to_end": True,
+                "missing": None,
+                "text": f"raised ValueError: {hostile} (train.py:2)",
+            }
+        ],
+    }  # fmt: skip
+
+
+def test_runs_that_succeeded_have_no_end_to_speak_of(equal: Comparison) -> None:
+    assert document(equal)["endings"] == {"alike": True, "ranks": []}
 
 
 def test_same_comparison_gives_the_same_document(differing: Comparison) -> None:

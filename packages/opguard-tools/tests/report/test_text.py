@@ -31,11 +31,15 @@ def test_nothing_differing_names_the_scope_and_what_it_is_not(equal: Comparison)
 
 
 @pytest.mark.requirement("B13")
-def test_incomplete_capture_is_said_first(cut: Comparison) -> None:
-    first, _, third = render_text(document(cut)).splitlines()[:3]
+def test_how_a_run_ended_without_success_is_said_first(cut: Comparison) -> None:
+    heading, entry, _, result = render_text(document(cut)).splitlines()[:4]
 
-    assert first.startswith("Incomplete: the candidate's capture of rank 0 ends early (killed")
-    assert third.startswith("No difference over")
+    assert heading == (
+        "Only the candidate did not end with success; what both recorded until then was compared."
+    )
+    assert entry.startswith("  candidate  raised ValueError: <script>")
+    assert entry.endswith("(train.py:2) after 1 step; recorded to that point")
+    assert result.startswith("No difference over")
 
 
 def test_many_origins_are_cut_with_a_pointer_to_the_page(differing: Comparison) -> None:

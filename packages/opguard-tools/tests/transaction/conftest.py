@@ -22,8 +22,9 @@ from typing import Any
 
 import pytest
 
+from opguard.tools import durable
 from opguard.tools.protocol.errors import OpGuardError
-from opguard.tools.transaction import SourceTransaction, durable
+from opguard.tools.transaction import SourceTransaction
 
 NOBODY = 65534
 ORIGINALS = {

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from opguard.tools.transaction import durable
+from opguard.tools import durable
+from opguard.tools.digests import sha256
 from opguard.tools.transaction.replace import Staging, replace_verified, stage, staging_places
 
 
@@ -37,7 +38,7 @@ def on_exchange(monkeypatch: pytest.MonkeyPatch, *saves: Callable[[], Any] | OSE
     monkeypatch.setattr(durable, "exchange", exchange)
 
 
-OLD = durable.sha256(b"old")
+OLD = sha256(b"old")
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -8,6 +8,7 @@ import os
 import platform
 import socket
 import sys
+import sysconfig
 import time
 import traceback
 from collections.abc import Iterable
@@ -109,15 +110,25 @@ def publish_receipt(
 
 
 def describe_exception(error: BaseException) -> dict[str, Any]:
-    """Type, message and innermost source position of an exception."""
+    """Type, message and source position of an exception.
+
+    The position is the innermost one outside installed libraries, where there is one: an error of
+    a collective is raised deep inside torch, and says nothing there.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    place = frames[-1] if frames else None
+    own = [frame for frame in frames if not frame.filename.startswith(_library_folders())]
+    place = next(reversed(own or frames), None)
     return {
         "type": type(error).__qualname__,
         "message": str(error)[:2000],
         "file": place.filename if place is not None else None,
         "line": place.lineno if place is not None else None,
     }
+
+
+def _library_folders() -> tuple[str, ...]:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return tuple(sysconfig.get_path(name) + os.sep for name in names)
 
 
 def versions(seen: Iterable[str] = ()) -> dict[str, str]:

@@ -13,15 +13,13 @@ from importlib import metadata
 
 from opguard.tools._version import __version__
 from opguard.tools.actions import ACTIONS
+from opguard.tools.formats import DIFF_SCHEMA, PLAN_VERSION
 from opguard.tools.protocol.models import (
     SUPPORTED_PROTOCOL_VERSIONS,
     AbsentFeature,
     Availability,
     CapabilitiesResult,
 )
-
-PLAN_VERSION = 1
-DIFF_DOCUMENT_VERSION = 1
 
 _DISTRIBUTIONS = ("opguard-core", "xorsig", "torch", "pydantic", "polars", "pyyaml")
 _CAPTURE_MODULES = {
@@ -72,7 +70,7 @@ def run() -> CapabilitiesResult:
         formats={
             "capture": _capture_format(),
             "plan": PLAN_VERSION,
-            "diff_document": DIFF_DOCUMENT_VERSION,
+            "diff_document": int(DIFF_SCHEMA["version"]),
         },
         fingerprint_schemes=["flat-u32-le-v1", "flat-u32-mix-v1"],
         capture=_availability(_CAPTURE_MODULES, linux_only=True),

@@ -22,7 +22,7 @@ def run(request: CompareRequest) -> CompareResult:
 
     Raises:
         OutputExistsError: The output directory is not fresh.
-        ArtifactMismatchError: A trace's output is gone.
+        ArtifactMismatchError: A trace did not succeed, or its output is gone.
         CaptureReadError: A requested rank is missing in a capture.
         UnequalRepeatError: A repeat is no equal run of the baseline.
         ReportExportError: A report could not be written.
@@ -31,10 +31,10 @@ def run(request: CompareRequest) -> CompareResult:
         Protocol requirements E1, E2.
     """
     paths = check_paths(request.output)
-    _check_present("baseline", request.baseline)
-    _check_present("candidate", request.candidate)
+    _check_usable("baseline", request.baseline)
+    _check_usable("candidate", request.candidate)
     for index, repeat in enumerate(request.repeats):
-        _check_present(f"repeats[{index}]", repeat)
+        _check_usable(f"repeats[{index}]", repeat)
     compared = compare_sources(
         CaptureSource.of_result(request.baseline),
         CaptureSource.of_result(request.candidate),
@@ -68,7 +68,14 @@ def run(request: CompareRequest) -> CompareResult:
     )
 
 
-def _check_present(field: str, side: TraceResult) -> None:
+def _check_usable(field: str, side: TraceResult) -> None:
+    if side.ending is not None:
+        raise ArtifactMismatchError(
+            f"{field}: this trace did not succeed ({side.ending.message}); `compare` takes "
+            "successful traces only. Compare what was recorded with `opguard-tools diff "
+            "--captures BASELINE CANDIDATE --partial`",
+            field=field,
+        )
     for path in (side.capture, side.plan):
         if not os.path.exists(path):
             raise ArtifactMismatchError(

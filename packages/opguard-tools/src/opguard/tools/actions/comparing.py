@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from opguard.tools.actions.rank_endings import RunEnd, first_failure
 from opguard.tools.actions.tables import materialize_capture
 from opguard.tools.compare import (
     CaptureReadError,
@@ -14,18 +16,15 @@ from opguard.tools.compare import (
     compare_captures,
     compare_with_repeats,
 )
+from opguard.tools.formats import CAPTURE_NAME, EMBEDDED_NAME, REQUEST_NAME, RESULT_NAME
 from opguard.tools.launch.judge import check_files
 from opguard.tools.launch.paths import OperationPaths, make_directories
-from opguard.tools.launch.receipts import Evidence, Receipt, read_evidence
-from opguard.tools.launch.requests import REQUEST_NAME
+from opguard.tools.launch.receipts import Evidence, read_evidence
 from opguard.tools.protocol.errors import ArtifactMismatchError
 from opguard.tools.protocol.models import TraceResult
 from opguard.tools.protocol.reading import read_json_object, validate
 from opguard.tools.report import Reports, write_reports
 from opguard.tools.source.align import align_sources
-
-RESULT_NAME = "result.json"
-EMBEDDED_NAME = "capture.json"
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ class CaptureSource:
         ranks: Ranks that the capture should have.
         evidence: What the ranks left, for a capture that may be incomplete; None for a capture
             that is known to be complete.
+        end: What else is known about the end of such a run.
     """
 
     output: Path
@@ -46,6 +46,7 @@ class CaptureSource:
     capture_id: str
     ranks: list[int]
     evidence: Evidence | None = None
+    end: RunEnd | None = None
 
     @classmethod
     def of_result(cls, result: TraceResult) -> CaptureSource:
@@ -68,12 +69,14 @@ class CaptureSource:
         embedded = (output / EMBEDDED_NAME).is_file()
         if partial or embedded:
             path = output / (EMBEDDED_NAME if embedded else REQUEST_NAME)
-            capture_id, ranks = _read_identity(path)
-            capture = output / "capture"
+            identity, capture_id, ranks = _read_identity(path)
+            capture = output / CAPTURE_NAME
             evidence = read_evidence(capture, capture_id, lenient=partial)
+            end = RunEnd.read(output, identity, ranks)
             if not partial:
-                _check_complete(evidence, capture, capture_id, ranks)
-            return cls(output, capture, capture_id, ranks, evidence if partial else None)
+                _check_complete(evidence, capture, capture_id, end)
+                return cls(output, capture, capture_id, ranks)
+            return cls(output, capture, capture_id, ranks, evidence, end)
         path = output / RESULT_NAME
         if not path.is_file():
             raise ArtifactMismatchError(
@@ -83,7 +86,7 @@ class CaptureSource:
             )
         result = validate(read_json_object(path), TraceResult, source=str(path))
         # The directory may have been moved or copied since.
-        return cls(output, output / "capture", result.capture_id, list(result.ranks))
+        return cls(output, output / CAPTURE_NAME, result.capture_id, list(result.ranks))
 
     def available_ranks(self) -> list[int]:
         """Ranks with data: all of a complete capture, those that started of another."""
@@ -99,22 +102,21 @@ class CaptureSource:
         made = materialize_capture(
             self.capture, self.capture_id, ranks, tables, partial=self.evidence is not None
         )
-        incomplete = dict(made.incomplete)
-        if self.evidence is not None:
-            for rank in ranks:
-                reason = _end_of_rank(self.evidence.receipts.get(rank))
-                parts = [part for part in (reason, made.incomplete.get(rank)) if part is not None]
-                if parts:
-                    incomplete[rank] = "; ".join(parts)
-        return CaptureView.open(self.output, tables, incomplete)
+        if self.evidence is None or self.end is None:
+            return CaptureView.open(self.output, tables)
+        endings = self.end.endings(self.evidence, self.capture, made.incomplete)
+        return CaptureView.open(self.output, tables, endings)
 
 
-def _read_identity(path: Path) -> tuple[str, list[int]]:
-    """Capture id and ranks: of an embedded session, or of the request that a worker got."""
+def _read_identity(path: Path) -> tuple[dict[str, Any], str, list[int]]:
+    """A file that identifies a capture, with the capture id and the ranks that it names.
+
+    It is an embedded session's own, or the request that the ranks of a run were started with.
+    """
     data = read_json_object(path)
     try:
         ranks = data["request"]["workload"]["ranks"] if "request" in data else data["ranks"]
-        return str(data["capture_id"]), [int(rank) for rank in ranks]
+        return data, str(data["capture_id"]), [int(rank) for rank in ranks]
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactMismatchError(
             f"{path} is not a file of this version ({error!r}); name the output directory of a "
@@ -123,27 +125,16 @@ def _read_identity(path: Path) -> tuple[str, list[int]]:
         ) from error
 
 
-def _check_complete(evidence: Evidence, capture: Path, capture_id: str, ranks: list[int]) -> None:
+def _check_complete(evidence: Evidence, capture: Path, capture_id: str, end: RunEnd) -> None:
     """Hold an embedded session's capture to what a trace is held to before it succeeds."""
-    for rank in ranks:
-        reason = _end_of_rank(evidence.receipts.get(rank))
-        if reason is not None:
-            raise ArtifactMismatchError(
-                f"rank {rank} of {capture}: {reason}. Add --partial to compare what it captured",
-                path=capture,
-            )
+    failed = first_failure(end.endings(evidence, capture, {}).values())
+    if failed is not None:
+        raise ArtifactMismatchError(
+            f"rank {failed.rank} of {capture}: {failed.reason()}. Add --partial to compare what "
+            "it captured",
+            path=capture,
+        )
     check_files(evidence, capture, capture_id)
-
-
-def _end_of_rank(receipt: Receipt | None) -> str | None:
-    """Why a rank's capture ends early, as far as the rank could say; None if it ended well."""
-    if receipt is None:
-        return "the rank left no receipt: its process was ended or the run was stopped"
-    if receipt.exception is not None:
-        return f"the script raised {receipt.exception.describe()}"
-    if receipt.exit_status != 0:
-        return f"the script ended with status {receipt.exit_status} ({receipt.exit_kind})"
-    return None
 
 
 @dataclass(frozen=True)

@@ -24,5 +24,4 @@ def run(request: DiscoverRequest) -> DiscoverResult:
         make_directories(operation.paths)
         outcome = operation.run(interruption)
         interruption.check()
-        evidence = operation.conclude(outcome)
-        return DiscoverResult(**operation.result_fields(evidence))
+        return operation.conclude(outcome, lambda _, fields: DiscoverResult(**fields))

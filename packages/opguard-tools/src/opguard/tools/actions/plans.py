@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from opguard.tools.digests import sha256
 from opguard.tools.protocol.errors import ArtifactMismatchError
 from opguard.tools.protocol.models import PrepareResult
-from opguard.tools.source import Plan, digest, instrument, load_plan, parse_configuration
+from opguard.tools.source import Plan, instrument, load_plan, parse_configuration
 from opguard.tools.transaction import SourceMismatchError
 
 
@@ -101,7 +102,7 @@ def _read_artifact(path: Path, field: str) -> bytes:
 
 
 def _check_digest(path: Path, data: bytes, expected: str, field: str) -> None:
-    if digest(data) != expected:
+    if sha256(data) != expected:
         raise ArtifactMismatchError(
             f"{field}: {path} was changed after `prepare` wrote it (its SHA-256 differs from the "
             "result's); run `prepare` again with a new output directory",
@@ -118,7 +119,7 @@ def _read_sources(plan: Plan, checkout: Path) -> dict[str, bytes]:
         except OSError as error:
             faults.append(f"{file.path} ({error.strerror})")
             continue
-        if len(data) != file.size or digest(data) != file.sha256:
+        if len(data) != file.size or sha256(data) != file.sha256:
             faults.append(f"{file.path} (changed)")
         sources[file.path] = data
     if faults:

@@ -8,8 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from opguard.tools.actions.tables import materialize_capture
+from opguard.tools.digests import sha256
+from opguard.tools.durable import write_durable
+from opguard.tools.formats import CONFIGURATION_NAME, PLAN_NAME
 from opguard.tools.launch.paths import OperationPaths, check_paths, make_directories, resolve
-from opguard.tools.launch.requests import write_durable
 from opguard.tools.launch.selection import takes_callsite
 from opguard.tools.launch.settings import capture_settings
 from opguard.tools.protocol.errors import ArtifactMismatchError, WorkloadNotFoundError
@@ -27,14 +29,10 @@ from opguard.tools.source import (
     Plan,
     build_plan,
     configuration_text,
-    digest,
     read_observations,
     select_sites,
 )
 from opguard.tools.transaction import CheckoutLock, refuse_marked
-
-CONFIGURATION_NAME = "configuration.yaml"
-PLAN_NAME = "plan.json"
 
 
 def run(request: PrepareRequest) -> PrepareResult:
@@ -105,7 +103,12 @@ def _observations(
     discovery: DiscoverResult, paths: OperationPaths, folder: str
 ) -> list[ObservedSpan]:
     tables = materialize_capture(
-        Path(discovery.capture), discovery.capture_id, discovery.ranks, paths.output / folder
+        Path(discovery.capture),
+        discovery.capture_id,
+        discovery.ranks,
+        paths.output / folder,
+        # What a workload showed before it failed is observed like the rest.
+        partial=discovery.ending is not None,
     )
     return read_observations([tables.folders[rank] for rank in discovery.ranks])
 
@@ -119,7 +122,7 @@ def _write(paths: OperationPaths, configuration: bytes, plan: Plan) -> PrepareRe
     per_file = Counter(site.file for site in plan.sites)
     return PrepareResult(
         plan=str(plan_path),
-        plan_sha256=digest(plan_data),
+        plan_sha256=sha256(plan_data),
         configuration=str(configuration_path),
         configuration_sha256=plan.configuration_sha256,
         files=[

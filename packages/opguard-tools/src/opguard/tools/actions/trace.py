@@ -7,21 +7,20 @@ import shutil
 from pathlib import Path
 
 from opguard.tools.actions.plans import CheckedPlan
+from opguard.tools.durable import write_durable
+from opguard.tools.formats import PLAN_NAME, RESULT_NAME, SOURCES_NAME
 from opguard.tools.launch.interruption import Interruption
 from opguard.tools.launch.operation import Operation
 from opguard.tools.launch.paths import make_directories
-from opguard.tools.launch.requests import write_durable
+from opguard.tools.launch.receipts import Evidence
 from opguard.tools.protocol.models import TraceRequest, TraceResult
+from opguard.tools.protocol.models.capture import RecordedSelection
 from opguard.tools.transaction import (
     CheckoutLock,
     SourceTransaction,
     bytecode_environment,
     refuse_marked,
 )
-
-RESULT_NAME = "result.json"
-PLAN_NAME = "plan.json"
-SOURCES_NAME = "sources"
 
 
 def run(request: TraceRequest) -> TraceResult:
@@ -66,16 +65,24 @@ def run(request: TraceRequest) -> TraceResult:
         finally:
             _remove_bytecode(Path(bytecode["PYTHONPYCACHEPREFIX"]))
         interruption.check()
-        evidence = operation.conclude(outcome)
-        result = TraceResult(
-            **operation.result_fields(evidence),
-            plan=str(plan_copy),
-            plan_sha256=plan.sha256,
-            selection=next(iter(evidence.receipts.values())).selection,
-            instrumented_files=[file.path for file in plan.plan.files],
+        result = operation.conclude(
+            outcome,
+            lambda evidence, fields: TraceResult(
+                **fields,
+                plan=str(plan_copy),
+                plan_sha256=plan.sha256,
+                selection=_recorded_selection(evidence),
+                instrumented_files=[file.path for file in plan.plan.files],
+            ),
         )
     write_durable(output / RESULT_NAME, result.model_dump_json(indent=1).encode())
     return result
+
+
+def _recorded_selection(evidence: Evidence) -> RecordedSelection | None:
+    """What the ranks say that their recording was limited to; all have the same request."""
+    receipt = next(iter(evidence.receipts.values()), None)
+    return None if receipt is None else receipt.selection
 
 
 def _remove_bytecode(folder: Path) -> None:

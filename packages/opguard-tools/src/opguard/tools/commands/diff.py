@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opguard.tools.commands.exits import EXIT_CLEAN, EXIT_FAILED, EXIT_FINDINGS
+from opguard.tools.formats import DIFF_SCHEMA, REPORTS_NAME
 
 if TYPE_CHECKING:
     from opguard.tools.commands.options import CaptureOptions, CheckoutOptions
-    from opguard.tools.launch.interruption import Interruption
 
-_SCHEMA = {"name": "opguard-diff", "version": 1}
 _USAGE = """\
 opguard-tools diff --baseline DIR --candidate DIR [--script train.py]
                           [--baseline-python P] [--candidate-python P]
@@ -51,10 +50,13 @@ opguard-core and opguard-tools must be installed in both.
 With --repeat N the baseline is traced N more times. Places at which these equal runs differ are not
 repeatable; origins at such places are listed apart, and the first difference is one of the others.
 
-Exit status: 0 no recorded value differs over the observed callsites (circumstances may), 1
-differences (also if all of them are at places that are not repeatable), 2 usage, 3 an operation
-failed or was interrupted. A result is neither a proof of numerical equivalence nor a finding of a
-root cause.
+A program that ends without success (an exception, another exit status, a crash) is compared over
+what it recorded until then, and the report begins with what ended how.
+
+Exit status: 0 no recorded value differs over the observed callsites (circumstances may), and both
+runs ended alike; 1 differences (also if all of them are at places that are not repeatable), or
+runs that ended in different ways; 2 usage; 3 an operation failed, ran out of time or was
+interrupted. A result is neither a proof of numerical equivalence nor a finding of a root cause.
 """
 
 
@@ -212,45 +214,49 @@ class DiffCommand:
                 failure = (known.error_type, known.message)
             else:
                 write(_render(document, as_json=arguments.json))
-                found = ("origins", "inherited", "not_repeatable")
-                differs = any(document[name] for name in found)
-                return EXIT_FINDINGS if differs else EXIT_CLEAN
+                return EXIT_FINDINGS if _differs(document) else EXIT_CLEAN
             kind, message = failure
             print(f"opguard diff failed, {kind}: {message}", file=sys.stderr)
             print(f"What there is so far: {options.output}", file=sys.stderr)
             if arguments.json:
-                write(_encode({"schema": _SCHEMA, "error": {"type": kind, "message": message}}))
+                write(_encode({"schema": DIFF_SCHEMA, "error": {"type": kind, "message": message}}))
             return EXIT_FAILED
+
+
+def _differs(document: dict[str, Any]) -> bool:
+    """Whether there is anything to look at: a value that differs, or an end of another kind."""
+    found = any(document[name] for name in ("origins", "inherited", "not_repeatable"))
+    return found or not document["endings"]["alike"]
 
 
 def _compare(options: CheckoutOptions | CaptureOptions) -> dict[str, Any]:
     from opguard.tools.commands.options import CheckoutOptions
-    from opguard.tools.launch.interruption import Interruption
-    from opguard.tools.transaction import interruptible
 
     if isinstance(options, CheckoutOptions):
-        with Interruption() as interruption:
-            return _compare_checkouts(options, interruption)
-    with interruptible():
-        return _compare_captures(options)
+        return _compare_checkouts(options)
+    return _compare_captures(options)
 
 
 def _compare_captures(options: CaptureOptions) -> dict[str, Any]:
     from opguard.tools.actions.comparing import CaptureSource, compare_sources
+    from opguard.tools.transaction import interruptible
 
-    compared = compare_sources(
-        CaptureSource.open(options.baseline, partial=options.partial),
-        CaptureSource.open(options.candidate, partial=options.partial),
-        output=options.output,
-        repeats=[CaptureSource.open(path, partial=options.partial) for path in options.repeats],
-    )
+    with interruptible():
+        compared = compare_sources(
+            CaptureSource.open(options.baseline, partial=options.partial),
+            CaptureSource.open(options.candidate, partial=options.partial),
+            output=options.output / REPORTS_NAME,
+            repeats=[CaptureSource.open(path, partial=options.partial) for path in options.repeats],
+        )
     return _read_document(compared.reports.summary)
 
 
-def _compare_checkouts(options: CheckoutOptions, interruption: Interruption) -> dict[str, Any]:
+def _compare_checkouts(options: CheckoutOptions) -> dict[str, Any]:
     from opguard.tools.commands.display import Display
+    from opguard.tools.commands.options import CaptureOptions
     from opguard.tools.commands.steps import StepRunner
     from opguard.tools.commands.workflow import STEPS, Workflow
+    from opguard.tools.launch.interruption import Interruption
     from opguard.tools.launch.paths import OperationPaths, make_directories
 
     display = Display(STEPS + options.repeats)
@@ -261,12 +267,29 @@ def _compare_checkouts(options: CheckoutOptions, interruption: Interruption) -> 
     make_directories(OperationPaths(options.output))
     temporary = options.local_root is None
     local_root = options.local_root or Path(tempfile.mkdtemp(prefix="opguard-")).resolve()
-    steps = StepRunner(options.output / "steps", display, interruption)
-    workflow = Workflow(steps, options.output, local_root, options.workload, options.repeats)
-    result = workflow.run(options.checkouts)
+    with Interruption() as interruption:
+        steps = StepRunner(options.output / "steps", display, interruption)
+        workflow = Workflow(steps, options.output, local_root, options.workload, options.repeats)
+        traces = workflow.trace(options.checkouts)
+        document = None
+        if traces.succeeded:
+            document = _read_document(Path(workflow.compare(traces).summary_json))
+    if document is None:
+        # The protocol's action takes successful traces only.
+        display.start("compare what was recorded")
+        document = _compare_captures(
+            CaptureOptions(
+                Path(traces.baseline.output),
+                Path(traces.candidate.output),
+                partial=True,
+                output=options.output,
+                repeats=tuple(Path(repeat.output) for repeat in traces.repeats),
+            )
+        )
+        display.finish("done")
     if temporary:
         shutil.rmtree(local_root, ignore_errors=True)
-    return _read_document(Path(result.summary_json))
+    return document
 
 
 def _read_document(path: Path) -> dict[str, Any]:

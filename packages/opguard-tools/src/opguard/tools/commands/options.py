@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opguard.tools.commands.workflow import SideOptions, WorkloadOptions, default_launcher
+from opguard.tools.formats import EMBEDDED_NAME, PLAN_NAME, REQUEST_NAME
 from opguard.tools.launch.paths import check_paths, is_within, resolve
 from opguard.tools.launch.selection import VARIABLES, check_part
 from opguard.tools.protocol.errors import InvalidSettingError, OpGuardError
@@ -95,13 +96,13 @@ def _capture_options(arguments: argparse.Namespace) -> CaptureOptions:
 def _trace_output(option: str, folder: Path) -> Path:
     """The trace output that a folder is, or holds as ``trace`` (one side of a ``diff`` output)."""
     for candidate in (folder, folder / "trace"):
-        identities = ("worker-request.json", "capture.json")
+        identities = (REQUEST_NAME, EMBEDDED_NAME)
         identified = any((candidate / name).is_file() for name in identities)
-        if identified and (candidate / "plan.json").is_file():
+        if identified and (candidate / PLAN_NAME).is_file():
             return resolve(str(candidate))
     raise UsageError(
-        f"{option}: {folder} is not the output of a trace (it has no plan.json and no "
-        "worker-request.json), nor of opguard.core.capture"
+        f"{option}: {folder} is not the output of a trace (it has no {PLAN_NAME} and "
+        f"no {REQUEST_NAME}), nor of opguard.core.capture"
     )
 
 

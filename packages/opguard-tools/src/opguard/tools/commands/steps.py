@@ -14,13 +14,14 @@ from typing import Any, NoReturn, TypeVar
 
 from opguard.tools.commands.display import Display
 from opguard.tools.commands.errors import StepEndedError, StepFailedError
+from opguard.tools.formats import INCOMPLETE_NAME
 from opguard.tools.launch import processes
 from opguard.tools.launch.interruption import Interruption
 from opguard.tools.launch.judge import describe_status
 from opguard.tools.launch.progress import quote_log, read_progress
 from opguard.tools.protocol.errors import InterruptedOperationError
 from opguard.tools.protocol.models import ActionRequest, ClosedModel
-from opguard.tools.protocol.reading import validate
+from opguard.tools.protocol.reading import read_json_object, validate
 
 Result = TypeVar("Result", bound=ClosedModel)
 
@@ -49,8 +50,12 @@ class StepRunner:
             request: Its request.
             result: The model of its result.
 
+        Returns:
+            What the action printed. Where its workload ended by itself without success, what the
+            action left in ``incomplete.json``.
+
         Raises:
-            StepFailedError: The action reported an error.
+            StepFailedError: The action reported an error and left nothing to go on with.
             StepEndedError: The process ended without a document.
             InterruptedOperationError: A signal arrived; the step has ended and cleaned up.
 
@@ -69,10 +74,13 @@ class StepRunner:
             status = self._execute(folder, action, request_path, Path(request.output))
             if self.interruption.received:
                 self._raise_interruption(name, folder)
-            parsed = self._parse(name, folder, status, result)
-            outcome = "done"
+            parsed = self._parse(name, folder, status, request, result)
+            ending = getattr(parsed, "ending", None)
+            outcome = "done" if ending is None else "ended without success"
         finally:
             self.display.finish("interrupted" if self.interruption.received else outcome)
+        if ending is not None:
+            self.display.note(ending.message)
         return parsed
 
     def _raise_interruption(self, name: str, folder: Path) -> NoReturn:
@@ -123,7 +131,9 @@ class StepRunner:
             os.close(handle)
         return status
 
-    def _parse(self, name: str, folder: Path, status: int, result: type[Result]) -> Result:
+    def _parse(
+        self, name: str, folder: Path, status: int, request: ActionRequest, result: type[Result]
+    ) -> Result:
         path = folder / "result.json"
         try:
             document: dict[str, Any] = json.loads(path.read_bytes())
@@ -138,6 +148,9 @@ class StepRunner:
                 step=name,
             ) from None
         if not succeeded:
+            kept = Path(request.output, INCOMPLETE_NAME)
+            if kept.is_file():
+                return validate(read_json_object(kept), result, source=str(kept))
             error = document["error"]
             raise StepFailedError(name, error["type"], error["message"])
         return validate(document["result"], result, source=str(path))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from opguard.tools.commands.steps import StepRunner
+from opguard.tools.formats import REPORTS_NAME
 from opguard.tools.protocol.models import (
     PROTOCOL_VERSION,
     CompareRequest,
@@ -91,6 +92,20 @@ def default_launcher(ranks: int | None, interpreter: str | None = None) -> list[
 
 
 @dataclass(frozen=True)
+class Traces:
+    """The traces of both sides, and further ones of the baseline."""
+
+    baseline: TraceResult
+    candidate: TraceResult
+    repeats: list[TraceResult]
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every traced workload ended with status 0."""
+        return all(t.ending is None for t in (self.baseline, self.candidate, *self.repeats))
+
+
+@dataclass(frozen=True)
 class Workflow:
     """Runs all steps; nothing is kept in memory between them but their results.
 
@@ -108,8 +123,11 @@ class Workflow:
     options: WorkloadOptions
     repeats: int = 0
 
-    def run(self, checkouts: dict[str, Path]) -> CompareResult:
-        """Compare two checkouts.
+    def trace(self, checkouts: dict[str, Path]) -> Traces:
+        """Discover, prepare and trace both sides.
+
+        A workload that ends by itself without success is no failure here: what it recorded until
+        then is gone on with.
 
         Args:
             checkouts: ``baseline`` and ``candidate``, resolved; may be the same directory.
@@ -134,7 +152,7 @@ class Workflow:
             self._trace("baseline", f"repeat-{n}", workloads["baseline"], plans["baseline"])
             for n in range(1, self.repeats + 1)
         ]
-        return self._compare(traces["baseline"], traces["candidate"], repeats)
+        return Traces(traces["baseline"], traces["candidate"], repeats)
 
     def _common(self, side: str, name: str) -> dict[str, Any]:
         return {
@@ -174,15 +192,20 @@ class Workflow:
         request = TraceRequest(**self._launch(side, name), workload=workload, plan=plan)
         return self.steps.run(f"{side}-{name}", "trace", request, TraceResult)
 
-    def _compare(
-        self, baseline: TraceResult, candidate: TraceResult, repeats: list[TraceResult]
-    ) -> CompareResult:
+    def compare(self, traces: Traces) -> CompareResult:
+        """Compare traces that succeeded.
+
+        Raises:
+            StepFailedError: The step reported an error.
+            StepEndedError: The step's process was killed.
+            InterruptedOperationError: A signal arrived.
+        """
         request = CompareRequest(
             protocol_version=PROTOCOL_VERSION,
-            output=str(self.output / "compare"),
-            baseline=baseline,
-            candidate=candidate,
+            output=str(self.output / REPORTS_NAME),
+            baseline=traces.baseline,
+            candidate=traces.candidate,
             ranks=list(range(self.options.ranks)),
-            repeats=repeats,
+            repeats=traces.repeats,
         )
         return self.steps.run("compare", "compare", request, CompareResult)

@@ -2,6 +2,7 @@
 
 from opguard.tools.compare.capture import Callsite, CaptureView, RankTables
 from opguard.tools.compare.circumstances import Circumstance, CircumstanceKind
+from opguard.tools.compare.endings import EndKind, RankEnding
 from opguard.tools.compare.engine import compare_captures, compare_rank
 from opguard.tools.compare.errors import CaptureReadError, ReportExportError
 from opguard.tools.compare.origin import Origin, OriginKind
@@ -22,9 +23,11 @@ __all__ = [
     "Circumstance",
     "CircumstanceKind",
     "Comparison",
+    "EndKind",
     "Origin",
     "OriginKind",
     "RankComparison",
+    "RankEnding",
     "RankTables",
     "Relation",
     "RelationSource",

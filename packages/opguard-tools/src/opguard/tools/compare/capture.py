@@ -12,9 +12,10 @@ from typing import Any, Final
 import polars as pl
 
 import xorsig
+from opguard.tools.compare.endings import RankEnding
 from opguard.tools.compare.errors import CaptureReadError
 from opguard.tools.compare.places import LIBRARIES, LibrarySources, Place, read_places
-from opguard.tools.launch.requests import REQUEST_NAME
+from opguard.tools.formats import CAPTURE_NAME, PLAN_NAME, REQUEST_NAME, SOURCES_NAME
 
 SESSION_NOTE: Final = 2
 """``kind`` of a mark that the recorder wrote about itself."""
@@ -185,6 +186,8 @@ class CaptureView:
         sources: Original content of every planned file, by path in the checkout.
         ranks: Per rank, its tables or the folder that holds them (read on demand).
         incomplete: Per rank, why its capture ends early; ranks that are whole are absent.
+        endings: Per rank that the run should have had, how it ended; empty for a run that is
+            known to have succeeded.
         receipts: Completion receipts by rank, as far as they exist.
         request: The request that the ranks were started with; empty for a session embedded in a
             program.
@@ -195,42 +198,49 @@ class CaptureView:
     sources: Mapping[str, bytes]
     ranks: Mapping[int, RankTables | Path]
     incomplete: Mapping[int, str] = field(default_factory=dict)
+    endings: Mapping[int, RankEnding] = field(default_factory=dict)
     receipts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
     libraries: LibrarySources = field(default_factory=LibrarySources)
 
     @classmethod
     def open(
-        cls, trace_output: Path, tables: Path, incomplete: Mapping[int, str] | None = None
+        cls, trace_output: Path, tables: Path, endings: Mapping[int, RankEnding] | None = None
     ) -> CaptureView:
         """Open the output folder of ``trace`` and the tables materialised from it.
 
         Args:
             trace_output: Folder with ``plan.json``, ``sources/`` and ``capture/``.
             tables: Folder with one ``rank-<r>/`` of Parquet tables per rank.
-            incomplete: Per rank, why only a prefix of its capture could be materialised.
+            endings: How each rank of a run ended that may not have succeeded.
 
         Raises:
             CaptureReadError: Plan, a source or a table is missing or unreadable, or the request
                 is damaged.
         """
-        plan = _read_json(trace_output / "plan.json")
+        plan = _read_json(trace_output / PLAN_NAME)
         sites = {site["id"]: Callsite.from_plan(site) for site in plan["sites"]}
         sources: dict[str, bytes] = {}
         for entry in plan["files"]:
             # A session embedded in a program also lists files outside its root, by absolute
             # path; they are not part of the capture.
             if not os.path.isabs(entry["path"]):
-                sources[entry["path"]] = _read_source(trace_output / "sources" / entry["path"])
+                sources[entry["path"]] = _read_source(trace_output / SOURCES_NAME / entry["path"])
         ranks: dict[int, RankTables | Path] = {
             int(folder.name.removeprefix("rank-")): folder
             for folder in sorted(tables.glob("rank-*"))
         }
-        receipts = _read_receipts(trace_output / "capture" / "receipts", ranks)
+        receipts = _read_receipts(trace_output / CAPTURE_NAME / "receipts", ranks)
         request_path = trace_output / REQUEST_NAME
         request = _read_json(request_path) if request_path.is_file() else {}
-        libraries = LibrarySources((trace_output / "capture" / LIBRARIES,))
-        return cls(sites, sources, ranks, dict(incomplete or {}), receipts, request, libraries)
+        libraries = LibrarySources((trace_output / CAPTURE_NAME / LIBRARIES,))
+        ends = dict(endings or {})
+        incomplete = {
+            rank: reason
+            for rank, ending in ends.items()
+            if rank in ranks and (reason := ending.reason()) is not None
+        }
+        return cls(sites, sources, ranks, incomplete, ends, receipts, request, libraries)
 
     def tables(self, rank: int) -> RankTables:
         """The tables of one rank.

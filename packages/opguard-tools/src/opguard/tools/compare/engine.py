@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from opguard.tools.compare.capture import CaptureView
 from opguard.tools.compare.context import with_circumstances
+from opguard.tools.compare.endings import interrupted_ranks
 from opguard.tools.compare.events import (
     BaselineClock,
     CommonPrefix,
@@ -114,6 +115,9 @@ def _compare_rank(
         Side.CANDIDATE: candidate.tables(rank),
     }
     records = {side: RankRecords.build(found, fingerprints) for side, found in tables.items()}
+    for side, view in ((Side.BASELINE, baseline), (Side.CANDIDATE, candidate)):
+        if rank in interrupted_ranks(view.endings.values()):
+            records[side].forget_last_exception()
     failures = {side: found.recorder_failures() for side, found in tables.items()}
     spots = spot_keys(
         *(

@@ -92,13 +92,16 @@ class CommonPrefix:
     def of(
         cls, pairing: Pairing, *, baseline_incomplete: bool, candidate_incomplete: bool
     ) -> CommonPrefix:
-        """The prefix ends with the last paired call: at its end, or its begin if it was cut."""
+        """The prefix ends with the last paired call: at its end, or its begin if it was cut.
+
+        An exception that ends the program cuts every call that it passes through.
+        """
         baseline_end = candidate_end = 0
         for pair in pairing.pairs:
             if not pair.in_order:
                 continue
             x, y = pair.baseline, pair.candidate
-            whole = x.ended and y.ended
+            whole = x.ended and y.ended and x.error is None and y.error is None
             baseline_end = max(baseline_end, x.end if whole else x.begin)
             candidate_end = max(candidate_end, y.end if whole else y.begin)
         return cls(

@@ -14,7 +14,7 @@ from opguard.tools.compare.origin import Origin, OriginKind
 from opguard.tools.compare.pairing import CallPair
 from opguard.tools.compare.records import Role, Side
 from opguard.tools.compare.relations import Relation, RelationSource
-from opguard.tools.compare.slots import SlotDifference
+from opguard.tools.compare.slots import RAISED_SLOT, RETURNED, SlotDifference
 from opguard.tools.compare.state import RankState
 
 Place = tuple[int, str]
@@ -118,8 +118,20 @@ def _equal_inputs(state: RankState, event: DifferenceEvent) -> Origin:
         compiled = Side.BASELINE if pair.baseline.compiled else Side.CANDIDATE
         why = f"inputs equal, outputs differ; only the {compiled}'s callee is compiled"
     else:
-        why = "inputs equal, outputs differ"
+        why = _raised(state, event.slots) or "inputs equal, outputs differ"
     return _of_pair(state, OriginKind.OUTPUTS_DIFFER, event.position, pair, event.slots, why)
+
+
+def _raised(state: RankState, slots: Sequence[SlotDifference]) -> str | None:
+    """What happened on each side where one of them raised; None where none did."""
+    for slot in slots:
+        if slot.slot == RAISED_SLOT and slot.baseline is not None and slot.candidate is not None:
+            left, right = (
+                text if text == RETURNED else f"raised {text}"
+                for text in (state.fingerprints[i].note for i in (slot.baseline, slot.candidate))
+            )
+            return f"inputs equal; the baseline {left} and the candidate {right}"
+    return None
 
 
 def _differing_generator(pair: CallPair) -> str | None:

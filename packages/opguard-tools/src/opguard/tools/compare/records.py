@@ -191,6 +191,17 @@ class RankRecords:
             _merge_effects(by_id[identity], by_role)
         return cls(calls, roots, tensors.height, tables.incomplete)
 
+    def forget_last_exception(self) -> None:
+        """Take the calls that the last exception passed through for calls that never ended.
+
+        For a rank that another one ended: which call that hit, and with which exception, is a
+        matter of timing.
+        """
+        level = self.roots
+        while level and level[-1].error is not None:
+            level[-1].end, level[-1].error = NEVER_ENDED, None
+            level = level[-1].children
+
 
 def _read_calls(table: pl.DataFrame) -> Iterator[Call]:
     """Read calls in order of their begin ticks; threads are numbered by first appearance.

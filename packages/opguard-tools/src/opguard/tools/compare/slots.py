@@ -14,6 +14,10 @@ RAISED_SLOT = "raised"
 """Slot of a call's exception, where one side raised and the other did not (or another type)."""
 
 
+RETURNED = "returned"
+"""Value of that slot on a side that raised nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlotDifference:
     """One slot whose recorded values differ.
@@ -90,7 +94,7 @@ def compare_pair(pair: CallPair, fingerprints: FingerprintTable) -> PairDifferen
 def _raised(x: Call, y: Call, fingerprints: FingerprintTable) -> tuple[SlotDifference, ...]:
     if x.error == y.error:
         return ()
-    names = (fingerprints.intern_value(call.error or "returned") for call in (x, y))
+    names = (fingerprints.intern_value(call.error or RETURNED) for call in (x, y))
     return (SlotDifference(RAISED_SLOT, Role.OUTPUT, *names),)
 
 

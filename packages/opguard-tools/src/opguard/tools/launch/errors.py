@@ -35,25 +35,29 @@ class CaptureUnavailableError(OpGuardError):
     error_type = "capture_unavailable"
 
 
-class ScriptRaisedError(OpGuardError):
+class WorkloadEndedError(OpGuardError):
+    """Groups the errors of a workload that ended by itself, but not with status 0."""
+
+
+class ScriptRaisedError(WorkloadEndedError):
     """The workload's script ended with an exception."""
 
     error_type = "script_raised"
 
 
-class ScriptExitError(OpGuardError):
+class ScriptExitError(WorkloadEndedError):
     """The workload's script asked for a non-zero exit status."""
 
     error_type = "script_exit"
 
 
-class ScriptOsExitError(OpGuardError):
+class ScriptOsExitError(WorkloadEndedError):
     """A rank left through ``os._exit`` with a non-zero status."""
 
     error_type = "script_os_exit"
 
 
-class RankEndedError(OpGuardError):
+class RankEndedError(WorkloadEndedError):
     """A rank's process ended without a receipt: killed, crashed, or left by force."""
 
     error_type = "rank_ended"

@@ -37,6 +37,7 @@ _TOLERATED_FAILURES = 0.05
 """Share of a rank's calls that may fail to be recorded."""
 
 _KEPT = "what was captured stays in the output directory"
+_GONE_ON_WITH = f"{_KEPT}, and `diff` goes on with it"
 
 _WORKER_ERRORS: dict[str, type[OpGuardError]] = {
     "capture_unavailable": CaptureUnavailableError,
@@ -131,21 +132,21 @@ def _check_scripts(evidence: Evidence, outcome: Outcome, tail: str) -> None:
     also = f" ({others} failed as well)" if others else ""
     if first.exit_kind == "exception" and first.exception is not None:
         raise ScriptRaisedError(
-            f"the script raised in rank {first.rank}{also}: {first.exception.describe()}. Make "
-            f"the workload run to its end without OpGuard first; {_KEPT}" + tail,
+            f"the script raised in rank {first.rank}{also}: {first.exception.describe()}; "
+            f"{_GONE_ON_WITH}" + tail,
             rank=first.rank,
             exception=first.exception.model_dump(),
         )
     if first.exit_kind == "os_exit":
         raise ScriptOsExitError(
             f"rank {first.rank} left through os._exit with status {first.exit_status}{also}; "
-            f"{_KEPT}. A traced workload must end with status 0" + tail,
+            f"{_GONE_ON_WITH}" + tail,
             rank=first.rank,
             exit_status=first.exit_status,
         )
     raise ScriptExitError(
-        f"the script exited with status {first.exit_status} in rank {first.rank}{also}; {_KEPT}. "
-        "A traced workload must end with status 0" + tail,
+        f"the script exited with status {first.exit_status} in rank {first.rank}{also}; "
+        f"{_GONE_ON_WITH}" + tail,
         rank=first.rank,
         exit_status=first.exit_status,
     )
@@ -176,7 +177,7 @@ def _raise_launcher_failure(
         raise RankEndedError(
             f"rank {numbers} ended without a receipt and the launcher ended with {status}: the "
             "process was killed (memory?), crashed in native code, or left by force; "
-            f"{_KEPT}" + tail,
+            f"{_GONE_ON_WITH}" + tail,
             ranks=silent,
             exit_status=outcome.exit_status,
         )

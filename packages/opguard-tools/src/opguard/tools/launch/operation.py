@@ -7,16 +7,20 @@ import secrets
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from opguard.tools.durable import write_durable
+from opguard.tools.formats import INCOMPLETE_NAME
+from opguard.tools.launch.errors import LauncherFailedError, WorkloadEndedError
 from opguard.tools.launch.interruption import Interruption
 from opguard.tools.launch.judge import check_files, check_run
 from opguard.tools.launch.paths import OperationPaths, check_paths
 from opguard.tools.launch.progress import TextReporter
-from opguard.tools.launch.receipts import Evidence, read_evidence
+from opguard.tools.launch.receipts import Evidence, Receipt, read_evidence
 from opguard.tools.launch.requests import WorkerRequest
 from opguard.tools.launch.settings import CaptureSettings, capture_settings
 from opguard.tools.launch.supervise import (
@@ -26,11 +30,20 @@ from opguard.tools.launch.supervise import (
     forwards_signals,
     grace_seconds,
 )
-from opguard.tools.protocol.errors import WorkloadNotFoundError
-from opguard.tools.protocol.models import LaunchRequest, Workload
+from opguard.tools.protocol.errors import OpGuardError, WorkloadNotFoundError
+from opguard.tools.protocol.models import (
+    CaptureResult,
+    DeterminismPolicy,
+    Ending,
+    FingerprintLayout,
+    LaunchRequest,
+    Workload,
+)
 
 _WORKER_MODULE = "opguard.tools.worker"
 _SETTLE_SECONDS = 3.0  # a network file system may show a directory's new entries late
+
+Result = TypeVar("Result", bound=CaptureResult)
 
 
 @dataclass(frozen=True)
@@ -132,12 +145,33 @@ class Operation:
             reporter=TextReporter(self.action),
         ).run()
 
-    def conclude(self, outcome: Outcome) -> Evidence:
+    def conclude(
+        self, outcome: Outcome, make: Callable[[Evidence, dict[str, Any]], Result]
+    ) -> Result:
         """Check that the run succeeded and its capture is complete.
+
+        A workload that ended by itself, but not well, is an error as well; what it recorded until
+        then is described in ``incomplete.json``, from which a comparison can go on.
+
+        Args:
+            outcome: How the launcher ended.
+            make: Makes the action's result of what the ranks left and the fields that all
+                captures share.
 
         Raises:
             OpGuardError: One of the errors of ``opguard.tools.launch.errors``.
+
+        Source:
+            Protocol requirements B6, B13.
         """
+        try:
+            evidence = self._verify(outcome)
+        except (WorkloadEndedError, LauncherFailedError) as error:
+            self._describe_incomplete(outcome, error, make)
+            raise
+        return make(evidence, self._result_fields(evidence))
+
+    def _verify(self, outcome: Outcome) -> Evidence:
         ranks = self.request.workload.ranks
         evidence = read_evidence(self.paths.capture, self.capture_id)
         deadline = time.monotonic() + _SETTLE_SECONDS
@@ -160,16 +194,42 @@ class Operation:
         self._remove_staging()
         return evidence
 
+    def _describe_incomplete(
+        self,
+        outcome: Outcome,
+        error: OpGuardError,
+        make: Callable[[Evidence, dict[str, Any]], Result],
+    ) -> None:
+        """Write what a result would hold, for the ranks that recorded something."""
+        evidence = read_evidence(self.paths.capture, self.capture_id, lenient=True)
+        if evidence.duplicates or evidence.worker_errors:
+            return
+        usable = [
+            rank
+            for rank in self.request.workload.ranks
+            if any((self.paths.capture / f"rank-{rank}").glob("batch-*.xsb"))
+        ]
+        if not usable:
+            return
+        ending = Ending(
+            error_type=error.error_type,
+            message=error.message.partition("\n")[0],
+            launcher_status=outcome.exit_status,
+        )
+        left = Evidence({r: evidence.receipts[r] for r in usable if r in evidence.receipts})
+        fields = self._result_fields(left) | {"ranks": usable, "ending": ending}
+        document = make(left, fields).model_dump_json(indent=1)
+        write_durable(self.paths.output / INCOMPLETE_NAME, document.encode())
+
     def _remove_staging(self) -> None:
         """Remove this capture's staging on this node: everything in it has been published."""
         assert self.paths.local_root is not None
         for folder in self.paths.local_root.glob(f"staging-{self.capture_id}-*"):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def result_fields(self, evidence: Evidence) -> dict[str, Any]:
+    def _result_fields(self, evidence: Evidence) -> dict[str, Any]:
         """The fields that the results of `discover` and `trace` share."""
         receipts = list(evidence.receipts.values())
-        first = receipts[0]
         return {
             "output": str(self.paths.output),
             "capture": str(self.paths.capture),
@@ -178,14 +238,32 @@ class Operation:
             "log": str(self.paths.log),
             "ranks": list(evidence.receipts),
             "captured": [receipt.to_result() for receipt in receipts],
-            "fingerprint": first.fingerprint,
-            "determinism": first.determinism,
+            **self._facts_of_the_run(receipts[0] if receipts else None),
             "observer_effects": sorted(
                 {effect for receipt in receipts for effect in receipt.observer_effects}
             ),
-            "versions": {name: text for name, text in first.versions.items() if text is not None},
             "started_at": self.started_at,
             "elapsed_seconds": round(time.monotonic() - self.started, 3),
+        }
+
+    def _facts_of_the_run(self, receipt: Receipt | None) -> dict[str, Any]:
+        """What a rank's receipt says for all; without one, what was asked for."""
+        if receipt is None:
+            import xorsig
+
+            schemes = [xorsig.XOR_SCHEME, xorsig.MIX_SCHEME]
+            return {
+                "fingerprint": FingerprintLayout(schemes=schemes, regions=self.settings.regions),
+                "determinism": DeterminismPolicy(
+                    requested=self.settings.deterministic, settings={}
+                ),
+                "versions": {},
+            }
+        versions = {name: text for name, text in receipt.versions.items() if text is not None}
+        return {
+            "fingerprint": receipt.fingerprint,
+            "determinism": receipt.determinism,
+            "versions": versions,
         }
 
 

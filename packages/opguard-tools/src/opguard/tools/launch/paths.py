@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from opguard.tools.formats import CAPTURE_NAME, LOG_NAME
 from opguard.tools.protocol.errors import (
     OutputExistsError,
     PathConflictError,
@@ -39,12 +40,12 @@ class OperationPaths:
     @property
     def capture(self) -> Path:
         """Where ranks publish batches and receipts."""
-        return self.output / "capture"
+        return self.output / CAPTURE_NAME
 
     @property
     def log(self) -> Path:
         """What the workload prints."""
-        return self.output / "workload.log"
+        return self.output / LOG_NAME
 
 
 def instrument_directory(output: Path) -> Path:

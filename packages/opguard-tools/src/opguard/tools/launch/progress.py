@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TextIO
 
+from opguard.tools.formats import CAPTURE_NAME, LOG_NAME
+
 _TAIL_BYTES = 16_384  # enough for the last lines of any log that people read
 _LINE_CHARACTERS = 200
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -47,9 +49,9 @@ class Reporter(Protocol):
 
 def read_progress(output: Path) -> Progress:
     """Count the published batches and read the log's last line; a missing file counts as none."""
-    lines = last_lines(output / "workload.log", 1)
+    lines = last_lines(output / LOG_NAME, 1)
     return Progress(
-        batches=len(list_batches(output / "capture")), last_line=lines[0] if lines else ""
+        batches=len(list_batches(output / CAPTURE_NAME)), last_line=lines[0] if lines else ""
     )
 
 

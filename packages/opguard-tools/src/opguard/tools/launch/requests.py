@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from opguard.tools.durable import write_durable
+from opguard.tools.formats import REQUEST_NAME
 from opguard.tools.launch.paths import OperationPaths
 from opguard.tools.launch.settings import CaptureSettings
 from opguard.tools.protocol.models.base import PROTOCOL_VERSION
 from opguard.tools.protocol.models.requests import LaunchRequest
-
-REQUEST_NAME = "worker-request.json"
 
 
 @dataclass(frozen=True)
@@ -61,20 +60,3 @@ class WorkerRequest:
         path = self.paths.output / REQUEST_NAME
         write_durable(path, json.dumps(self.document(), indent=1).encode())
         return path
-
-
-def write_durable(path: Path, data: bytes) -> None:
-    """Write a new file and flush it and its directory to disk.
-
-    Raises:
-        FileExistsError: The file is there already.
-    """
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

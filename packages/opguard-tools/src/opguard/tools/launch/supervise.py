@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from opguard.tools.formats import LOG_NAME
 from opguard.tools.launch import processes
 from opguard.tools.launch.errors import LauncherFailedError, ProcessesLeftError
 from opguard.tools.launch.interruption import Interruption
@@ -55,7 +56,7 @@ class Command:
     @property
     def log(self) -> Path:
         """File that receives stdout and stderr of the launcher and all its descendants."""
-        return self.output / "workload.log"
+        return self.output / LOG_NAME
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from opguard.tools.compare.relations import Relation
 from opguard.tools.compare.results import Comparison, RankComparison
 from opguard.tools.compare.slots import SlotDifference
 from opguard.tools.compare.verdicts import SlotRelations
+from opguard.tools.formats import DIFF_SCHEMA
 from opguard.tools.report.context import (
     circumstance_of,
     circumstances,
@@ -22,11 +23,10 @@ from opguard.tools.report.context import (
     repeatability,
     warnings,
 )
+from opguard.tools.report.endings import endings
 from opguard.tools.report.files import Reports
 from opguard.tools.report.groups import note_repeats
 from opguard.tools.report.locations import PHASE_NAMES, locate
-
-SCHEMA: Final = {"name": "opguard-diff", "version": 1}
 
 NOTICE: Final = (
     "This report is not a numerical-equivalence result and not a root-cause finding. It says "
@@ -64,11 +64,12 @@ def document(comparison: Comparison, reports: Reports | None = None) -> dict[str
     note_repeats(listed)
     note_repeats(set_apart)
     return {
-        "schema": dict(SCHEMA),
+        "schema": dict(DIFF_SCHEMA),
         "verdict": "not_evaluated",
         "coverage": "observed_callsites_only",
         "notice": NOTICE,
         "ranks": [rank.rank for rank in comparison.ranks],
+        "endings": endings(comparison),
         "captures": {side.value: _capture_facts(comparison, side) for side in Side},
         "observed": _observed(comparison),
         "warnings": warnings(comparison),

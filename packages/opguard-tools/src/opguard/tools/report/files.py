@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +39,3 @@ class Reports:
                 for report in self.ranks
             ],
         }
-
-
-def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's content, read in blocks."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -12,6 +12,7 @@ import jinja2
 from opguard.tools._version import __version__
 from opguard.tools.compare.records import Side
 from opguard.tools.compare.results import Comparison
+from opguard.tools.report.endings import ending_entries, ending_heading
 from opguard.tools.report.excerpts import (
     DiffLine,
     ExcerptLine,
@@ -87,6 +88,8 @@ class ContextView:
 class PageView:
     """Everything the template reads besides the document itself."""
 
+    ending: str | None
+    endings: list[tuple[str, str]]
     context: ContextView
     first: OriginView | None
     origins: list[OriginView]
@@ -114,6 +117,8 @@ def render_html(comparison: Comparison, document: Mapping[str, Any]) -> str:
     set_apart = [o for o in document["not_repeatable"] if o["repeat_of"] is None]
     sources = {side: _sources(comparison, side) for side in Side}
     page = PageView(
+        ending=ending_heading(document),
+        endings=list(ending_entries(document)),
         context=_context(document),
         first=_view(sources, first) if first else None,
         origins=[_view(sources, origin) for origin in others[:MAX_ORIGINS]],

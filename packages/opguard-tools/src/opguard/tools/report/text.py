@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from opguard.tools.report.endings import ending_entries, ending_heading
 from opguard.tools.report.groups import describe_repeats
 from opguard.tools.report.text_context import (
     later_circumstances,
@@ -36,7 +37,7 @@ def render_text(document: Mapping[str, Any]) -> str:
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     origins = _places_first_one_first(document)
     several_ranks = len(document["ranks"]) > 1
-    yield from _incomplete(document)
+    yield from _endings(document)
     yield from warning_lines(document)
     yield from leading_circumstances(document)
     yield from repeatability_lines(document)
@@ -150,14 +151,14 @@ def _numbers(numbers: Iterable[int] | None) -> str:
     return ", ".join(map(str, numbers or ()))
 
 
-def _incomplete(document: Mapping[str, Any]) -> Iterator[str]:
-    for entry in document["incomplete"]:
-        yield one_line(
-            f"Incomplete: the {entry['side']}'s capture of rank {entry['rank']} ends early "
-            f"({entry['reason']}); only the common prefix was compared."
-        )
-    if document["incomplete"]:
-        yield ""
+def _endings(document: Mapping[str, Any]) -> Iterator[str]:
+    heading = ending_heading(document)
+    if heading is None:
+        return
+    yield heading
+    for side, text in ending_entries(document):
+        yield one_line(f"  {side:<9}  {text}")
+    yield ""
 
 
 def _nothing_differs(document: Mapping[str, Any]) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from opguard.tools.compare.errors import ReportExportError
 from opguard.tools.compare.results import Comparison
+from opguard.tools.digests import sha256_file
 from opguard.tools.report.document import document
-from opguard.tools.report.files import RankReportFile, Reports, sha256_file
+from opguard.tools.report.files import RankReportFile, Reports
 from opguard.tools.report.html import render_html
 from opguard.tools.report.perfetto import write_rank_trace
 

@@ -25,7 +25,6 @@ from opguard.tools.source.plan import (
     PlanFile,
     Site,
     build_plan,
-    digest,
     load_plan,
 )
 from opguard.tools.source.rewrite import instrument
@@ -52,7 +51,6 @@ __all__ = [
     "align_sources",
     "build_plan",
     "configuration_text",
-    "digest",
     "instrument",
     "load_plan",
     "parse_configuration",

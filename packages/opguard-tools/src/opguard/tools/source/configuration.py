@@ -13,10 +13,10 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from opguard.tools.formats import CONFIGURATION_VERSION
 from opguard.tools.source.errors import ConfigurationError
 from opguard.tools.source.plan import COVERAGE, Depth, Excluded, Kind, PlanFile, Site
 
-CONFIGURATION_VERSION: Literal[1] = 1
 UNSUPPORTED_SECTIONS = ("entry", "meta_vars")
 
 _LINE_CHARACTERS = 100

@@ -5,7 +5,6 @@ A plan holds no absolute path, time or random id, so the same discovery gives th
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from opguard.tools.digests import sha256
+from opguard.tools.formats import PLAN_VERSION
 from opguard.tools.source.errors import InvalidPlanError
 
-PLAN_VERSION: Literal[1] = 1
 COVERAGE: Literal["observed_callsites_only"] = "observed_callsites_only"
 
 Kind = Literal[
@@ -139,7 +139,7 @@ def build_plan(
         patterns: What the user limited the callsites to.
     """
     return Plan(
-        configuration_sha256=digest(configuration.encode()),
+        configuration_sha256=sha256(configuration.encode()),
         files=tuple(sorted(files, key=lambda file: file.path)),
         sites=tuple(sorted(sites, key=lambda site: site.id)),
         excluded=tuple(sorted(excluded, key=lambda entry: (entry.path, entry.reason))),
@@ -167,8 +167,3 @@ def load_plan(path: Path) -> Plan:
             path=str(path),
             field=where,
         ) from error
-
-
-def digest(content: bytes) -> str:
-    """SHA-256 as lower-case hexadecimal."""
-    return hashlib.sha256(content).hexdigest()

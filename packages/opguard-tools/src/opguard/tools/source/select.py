@@ -7,19 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from opguard.tools.digests import sha256
 from opguard.tools.source.errors import NothingToInstrumentError
 from opguard.tools.source.expression import Expression
 from opguard.tools.source.observe import ObservedSpan, SpanFlag
 from opguard.tools.source.observed import Evidence, ObservedCheckout, SourceFile
 from opguard.tools.source.operators import BINARY, COMPARE, UNARY, inplace
-from opguard.tools.source.plan import (
-    Depth,
-    DepthChoice,
-    Excluded,
-    PlanFile,
-    Site,
-    digest,
-)
+from opguard.tools.source.plan import Depth, DepthChoice, Excluded, PlanFile, Site
 from opguard.tools.source.rewrite import wrappable
 from opguard.tools.source.union import additions, align_checkouts
 
@@ -132,7 +126,7 @@ def select_sites(
                 excluded.add(Excluded(path=path, reason=reason))
         if kept:
             content = file.content
-            files.append(PlanFile(path=path, size=len(content), sha256=digest(content)))
+            files.append(PlanFile(path=path, size=len(content), sha256=sha256(content)))
             start = len(sites) + 1
             sites += [site.model_copy(update={"id": start + n}) for n, site in enumerate(kept)]
         else:

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from opguard.tools.transaction import durable
+from opguard.tools import durable
 from opguard.tools.transaction.errors import CheckoutUnusableError
 
 STATE_DIRECTORY = ".opguard"

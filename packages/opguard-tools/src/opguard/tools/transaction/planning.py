@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from opguard.tools.transaction import durable, layout
+from opguard.tools import durable
+from opguard.tools.digests import sha256
+from opguard.tools.transaction import layout
 from opguard.tools.transaction.errors import (
     CheckoutUnusableError,
     SourceMismatchError,
@@ -81,7 +83,7 @@ def plan_files(
             unsafe[path] = "is not a regular file"
             continue
         content, status = found
-        digest = durable.sha256(content)
+        digest = sha256(content)
         if digest != expected[path]:
             mismatches[path] = f"has sha256 {digest}, the plan says {expected[path]}"
             continue

@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from opguard.tools.transaction import durable, layout
+from opguard.tools import durable
+from opguard.tools.digests import sha256
+from opguard.tools.transaction import layout
 from opguard.tools.transaction.errors import CheckoutMarkedError, RecoveryError, RestoreError
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -124,7 +126,7 @@ def load_originals(marker: Marker, marker_path: Path) -> Originals:
         found = durable.read_regular(path)
         if found is None:
             raise ValueError("no such file")
-        if durable.sha256(found[0]) != marker.originals_sha256:
+        if sha256(found[0]) != marker.originals_sha256:
             raise ValueError("its digest is not the one in the marker")
         return Originals.model_validate_json(found[0])
     except (OSError, ValueError) as error:

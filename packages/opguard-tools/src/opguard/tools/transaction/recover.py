@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opguard.tools.transaction import durable, layout, records
+from opguard.tools import durable
+from opguard.tools.transaction import layout, records
 from opguard.tools.transaction.lock import CheckoutLock
 from opguard.tools.transaction.restore import DamagedCopyError, restore_files
 from opguard.tools.transaction.signals import SignalGuard

@@ -21,7 +21,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from opguard.tools.transaction import durable, layout
+from opguard.tools import durable
+from opguard.tools.transaction import layout
 
 _CANNOT_EXCHANGE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from opguard.tools.transaction import durable, layout, replace
+from opguard.tools import durable
+from opguard.tools.digests import sha256
+from opguard.tools.transaction import layout, replace
 from opguard.tools.transaction.bytecode import remove_stale_bytecode
 from opguard.tools.transaction.records import OriginalFile
 
@@ -142,7 +144,7 @@ def _replace_with_original(
                 _renew_metadata(place.swap, target, file)
             else:
                 content = original(file)
-                if durable.sha256(content) != file.sha256:
+                if sha256(content) != file.sha256:
                     raise DamagedCopyError(
                         f"the copy of {file.path} does not have the digest in originals.json"
                     )

@@ -13,8 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from opguard.tools import durable
+from opguard.tools.digests import sha256
 from opguard.tools.protocol.errors import OpGuardError, OutputExistsError, PathConflictError
-from opguard.tools.transaction import durable, layout, records, replace, restore
+from opguard.tools.transaction import layout, records, replace, restore
 from opguard.tools.transaction.errors import (
     InstrumentationError,
     RestoreError,
@@ -198,7 +200,7 @@ class SourceTransaction:
             host=socket.gethostname(),
             since=datetime.now(UTC).isoformat(timespec="seconds"),
             originals=str(self._instrument_directory / layout.ORIGINALS_NAME),
-            originals_sha256=durable.sha256(originals),
+            originals_sha256=sha256(originals),
         )
         # Set before publishing: if publishing fails half-way, undoing must look for the marker.
         self._marked = True
@@ -289,8 +291,8 @@ def _record(file: PlannedFile, staging: str) -> records.OriginalFile:
         size=len(file.original),
         mode=f"{file.mode:04o}",
         mtime_ns=file.mtime_ns,
-        sha256=durable.sha256(file.original),
+        sha256=sha256(file.original),
         instrumented_size=len(file.instrumented),
-        instrumented_sha256=durable.sha256(file.instrumented),
+        instrumented_sha256=sha256(file.instrumented),
         staging=staging,
     )

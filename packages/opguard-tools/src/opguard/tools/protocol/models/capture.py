@@ -124,6 +124,22 @@ class RecordedSelection(ClosedModel):
     )
 
 
+class Ending(ClosedModel):
+    """How a run ended that did not succeed, and left something to look at all the same."""
+
+    error_type: str = Field(
+        description="Identifier of the error that the action reported.", examples=["script_raised"]
+    )
+    message: str = Field(
+        description="What the error said, without the log's last lines.",
+        examples=["the script raised in rank 0: ValueError: bad value (train.py:12)"],
+    )
+    launcher_status: int = Field(
+        description="Exit status of the launcher; minus the signal's number if one ended it.",
+        examples=[1],
+    )
+
+
 class CaptureResult(ClosedModel):
     """Fields common to the results of `discover` and `trace`."""
 
@@ -149,7 +165,7 @@ class CaptureResult(ClosedModel):
     )
     ranks: RankList = Field(description="Global ranks captured.", examples=[[0]])
     captured: list[RankCapture] = Field(
-        description="One entry per rank, in ascending order of rank."
+        description="One entry per rank that left a receipt, in ascending order of rank."
     )
     fingerprint: FingerprintLayout = Field(
         description="Fingerprint schemes and layout of every rank.",
@@ -181,6 +197,14 @@ class CaptureResult(ClosedModel):
         description="Duration of the operation in seconds.",
         examples=[12.5],
         json_schema_extra=VARIES,
+    )
+    ending: Ending | None = Field(
+        default=None,
+        description="Null in every result that an action prints. Where a workload ended by itself "
+        "without success, the action reports an error and leaves this document as "
+        "`incomplete.json` in its output directory, with the ending in this field and the ranks "
+        "that recorded something in `ranks`. `prepare` takes such a discovery; `compare` refuses "
+        "such a trace.",
     )
 
 

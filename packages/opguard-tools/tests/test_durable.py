@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from opguard.tools.transaction import durable
+from opguard.tools import durable
+from opguard.tools.digests import sha256
 
 
 def test_exchange_swaps_two_names(tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_reading_does_not_follow_links_or_wait_for_pipes(tmp_path: Path) -> None
         for name in ("file", "link", "pipe", "missing", "file/below", ".")
     }
 
-    assert found == {**dict.fromkeys(found), "file": durable.sha256(b"x")}
+    assert found == {**dict.fromkeys(found), "file": sha256(b"x")}
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])

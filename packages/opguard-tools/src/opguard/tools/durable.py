@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import hashlib
 import os
 import secrets
 import stat
 from pathlib import Path
+
+from opguard.tools.digests import sha256
 
 PRIVATE_MODE = 0o600
 _RENAME_EXCHANGE = 2  # linux/fs.h
@@ -23,11 +24,6 @@ _AT_FDCWD = -100  # fcntl.h
 _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 # What file systems without hard links answer to link(2).
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-
-
-def sha256(data: bytes) -> str:
-    """Digest of ``data`` in lower-case hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def read_regular(path: Path) -> tuple[bytes, os.stat_result] | None:
@@ -147,6 +143,17 @@ def _copy_permissions(source: Path, descriptor: int) -> None:
                 with contextlib.suppress(OSError):
                     value = os.getxattr(source, name, follow_symlinks=False)
                     os.setxattr(descriptor, name, value)
+
+
+def write_durable(path: Path, data: bytes) -> None:
+    """Write a new file that anyone may read, and flush it and its name.
+
+    Raises:
+        FileExistsError: The file is there already.
+        OSError: It cannot be written.
+    """
+    write_new(path, data, mode=0o644)
+    sync_directory(path.parent)
 
 
 def publish(path: Path, data: bytes) -> None:
