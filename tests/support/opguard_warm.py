@@ -44,8 +44,11 @@ def warm_launcher(folder: Path) -> Iterator[str]:
 
 def serve(address: str) -> list[str]:
     """Fork a process per connection; returns only in a forked one, with its arguments."""
+    import numpy  # noqa: F401
+    import torch._dynamo  # an optimizer's first step imports it, which takes longer than torch
     import torch.nn
     import torch.optim
+    import torch.utils.checkpoint
     import torch.utils.data  # noqa: F401
 
     listener = socket.socket(socket.AF_UNIX)

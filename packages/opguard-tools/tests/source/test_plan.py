@@ -15,7 +15,6 @@ from opguard.tools.source import (
     PlanFile,
     Site,
     build_plan,
-    digest,
     load_plan,
 )
 
@@ -118,7 +117,3 @@ def test_missing_plan_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidPlanError) as caught:
         load_plan(tmp_path / "plan.json")
     assert caught.value.details == {"path": str(tmp_path / "plan.json")}
-
-
-def test_digest_is_sha256() -> None:
-    assert digest(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

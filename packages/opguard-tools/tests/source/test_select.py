@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opguard.tools.digests import sha256
 from opguard.tools.source import (
     NothingToInstrumentError,
     ObservedSpan,
@@ -17,7 +18,6 @@ from opguard.tools.source import (
     Selection,
     Site,
     SpanFlag,
-    digest,
     instrument,
     select_sites,
 )
@@ -90,7 +90,7 @@ def test_observed_expressions_become_callsites(checkout: Checkout) -> None:
     selection = select_sites(root, spans)
     content = MODEL.encode()
     assert selection.files == (
-        PlanFile(path="model.py", size=len(content), sha256=digest(content)),
+        PlanFile(path="model.py", size=len(content), sha256=sha256(content)),
     )
     assert brief(selection) == [
         ("model.py", 4, "call", "torch.matmul", True),

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from opguard.tools import durable
 from opguard.tools.transaction import (
     CheckoutLockedError,
     RecoverReport,
     RecoveryError,
     RestoreError,
-    durable,
     recover,
     refuse_marked,
 )

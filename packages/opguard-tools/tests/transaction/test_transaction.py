@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from opguard.tools import durable
 from opguard.tools.protocol.errors import OutputExistsError, PathConflictError
 from opguard.tools.transaction import (
     CheckoutLock,
@@ -22,7 +23,6 @@ from opguard.tools.transaction import (
     SourceChangedError,
     SourceMismatchError,
     UnsafeSourceError,
-    durable,
     recover,
     refuse_marked,
 )
