@@ -118,6 +118,27 @@ def backward_consumer(state: RankState, event: DifferenceEvent) -> CallPair | No
     return agreeing[-1] if agreeing else None
 
 
+def unpaired_consumers(state: RankState, event: DifferenceEvent) -> list[UnpairedCall]:
+    """The last forward calls on one side only that take an output whose gradient differs first."""
+    found: list[UnpairedCall] = []
+    for side, call in (
+        (Side.BASELINE, event.pair.baseline),
+        (Side.CANDIDATE, event.pair.candidate),
+    ):
+        values = {call.outputs.get(d.slot.removeprefix("grad.")) for d in event.slots}
+        identities = {v for v in values if v is not None and state.fingerprints.is_signed(v)}
+        takers = [
+            u
+            for u in state.unpaired
+            if u.side is side
+            and call.end < u.call.begin
+            and (u.call.step, u.call.phase) == (call.step, call.phase)
+            and not identities.isdisjoint(u.call.inputs.values())
+        ]
+        found += innermost(takers)[-1:]
+    return found
+
+
 def parameter_consumer(
     state: RankState, backward: Call, slots: Sequence[SlotDifference]
 ) -> CallPair | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from opguard.tools.compare.capture import CaptureView
 from opguard.tools.compare.context import with_circumstances
+from opguard.tools.compare.displaced import pair_displaced
 from opguard.tools.compare.endings import interrupted_ranks
 from opguard.tools.compare.events import (
     BaselineClock,
@@ -214,6 +215,7 @@ def _find_differences(
         return _Found(pairing, differences, [] if harmless else events, clock, prefix, harmless)
 
     pairing = pair_calls(baseline, candidate, keys, spots)
+    pair_displaced(pairing, baseline, candidate, keys)
     differences = _differences(pairing.pairs, fingerprints)
     pairing = withdraw(pairing, mixed_up_pairs(pairing, differences, values, fingerprints))
     found = collect(pairing, differences)

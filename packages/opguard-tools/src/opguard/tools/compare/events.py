@@ -127,17 +127,20 @@ def collect_events(
         difference = differences.get(pair.baseline.id)
         if difference is not None:
             if difference.inputs:
-                events.append(
-                    DifferenceEvent(pair.baseline.begin, EventKind.INPUT, pair, difference.inputs)
-                )
+                position = _position(pair, pair.baseline.begin, pair.candidate.begin, clock)
+                events.append(DifferenceEvent(position, EventKind.INPUT, pair, difference.inputs))
             if difference.outputs:
-                events.append(
-                    DifferenceEvent(pair.baseline.end, EventKind.OUTPUT, pair, difference.outputs)
-                )
+                position = _position(pair, pair.baseline.end, pair.candidate.end, clock)
+                events.append(DifferenceEvent(position, EventKind.OUTPUT, pair, difference.outputs))
         if pair.baseline.gradients or pair.candidate.gradients:
             events += _gradient_events(pair, clock, prefix)
     events.sort(key=lambda event: (event.position, event.kind is not EventKind.INPUT))
     return events
+
+
+def _position(pair: CallPair, baseline: int, candidate: int, clock: BaselineClock) -> float:
+    """When a difference exists: of calls at different places in the order, once both were made."""
+    return baseline if pair.in_order else max(baseline, clock.place(candidate))
 
 
 def _gradient_events(

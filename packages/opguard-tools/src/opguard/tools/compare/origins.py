@@ -6,13 +6,13 @@ difference. The rules hold on real bugs; each has a test on a hand-made capture.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 from opguard.tools.compare import dataflow
 from opguard.tools.compare.events import DifferenceEvent, EventKind, UnpairedCall
 from opguard.tools.compare.origin import Origin, OriginKind
 from opguard.tools.compare.pairing import CallPair
-from opguard.tools.compare.records import Role, Side
+from opguard.tools.compare.records import Call, Role, Side
 from opguard.tools.compare.relations import Relation, RelationSource
 from opguard.tools.compare.slots import RAISED_SLOT, RETURNED, SlotDifference
 from opguard.tools.compare.state import RankState
@@ -204,7 +204,7 @@ def _first_input_differs(state: RankState, event: DifferenceEvent) -> Origin:
         if u.call.end < takes[u.side].begin and u.call.step == takes[u.side].step
     ]
     consumer = state.where(Side.BASELINE, pair.baseline)
-    flow = dataflow.producers(state, before, slots)
+    flow = dataflow.producers(state, _just_before(state, takes), slots)
     if flow:
         why = f"this call exists on one side only and produced what {consumer} takes differently"
         return _of_unpaired(state, event.position, flow, slots, why)
@@ -218,6 +218,22 @@ def _first_input_differs(state: RankState, event: DifferenceEvent) -> Origin:
         reasons.append(f"nearest call on one side only: {where} ({nearest.side})")
     why = "; ".join(reasons)
     return _of_pair(state, OriginKind.UNEXPLAINED_INPUT, event.position, pair, slots, why)
+
+
+def _just_before(state: RankState, takes: Mapping[Side, Call]) -> list[UnpairedCall]:
+    """Unpaired calls of a consumer's step that ended before it; then the last updates of weights.
+
+    An optimizer's step changes the number, so that what it left is consumed under the next one.
+    """
+    ended = [u for u in state.unpaired if u.call.end < takes[u.side].begin]
+    same = [u for u in ended if u.call.step == takes[u.side].step]
+    stepped = [
+        u
+        for u in ended
+        if u.call.step == takes[u.side].step - 1
+        and any(slot.startswith(("param.", "state.")) for slot in u.call.outputs)
+    ]
+    return same + stepped
 
 
 def _describe_input(state: RankState, slots: Sequence[SlotDifference]) -> str:
@@ -245,6 +261,10 @@ def _first_gradient_differs(state: RankState, event: DifferenceEvent) -> Origin:
     consumer = dataflow.backward_consumer(state, event)
     produced = state.where(Side.BASELINE, event.pair.baseline)
     if consumer is None:
+        takers = dataflow.unpaired_consumers(state, event)
+        if takers:
+            why = f"a call on one side only takes the output of {produced}, whose gradient differs"
+            return _of_unpaired(state, event.position, takers, event.slots, why)
         why = f"the gradient that reached the output of {produced} differs with no cause recorded"
         kind = OriginKind.UNEXPLAINED_INPUT
         return _of_pair(state, kind, event.position, event.pair, event.slots, why)
