@@ -100,6 +100,7 @@ def test_worker_request_is_written_by_the_tool(scratch: Any) -> None:
         "plan": None,
         "regions": 8,
         "deterministic": False,
+        "selection": dict.fromkeys(("steps", "phases", "callsites", "levels")),
     }
 
 
