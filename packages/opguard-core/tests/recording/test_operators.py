@@ -166,6 +166,30 @@ def test_backward_operators_have_the_line_of_their_forward(
     ]
 
 
+def test_backward_operators_of_an_unrecorded_forward_are_left_out(
+    recorder: Any, writer: Any
+) -> None:
+    x = torch.ones(3, requires_grad=True)
+    loss = x.exp().sum()
+    site(DEEP, lambda: loss.backward())()
+
+    assert operators(writer) == ["aten::ones_like"]
+    assert torch.equal(x.grad, x.detach().exp())
+
+
+def test_compiled_code_inside_is_compiled_and_its_operators_are_left_out(
+    recorder: Any, writer: Any
+) -> None:
+    compiled = torch.compile(lambda x: x.sin() + 1, backend="aot_eager", fullgraph=True)
+
+    def library() -> torch.Tensor:
+        return compiled(torch.ones(3)).exp()
+
+    site(DEEP, library)()
+
+    assert operators(writer) == ["aten::ones", "aten::exp"]
+
+
 def test_each_optimizer_step_of_a_library_is_a_call_of_its_own(
     recorder: Any, writer: Any, library: Any
 ) -> None:

@@ -114,7 +114,7 @@ class OperatorCapture:
     def step_place(self, frame: FrameType, call: Frame | None) -> int:
         """The place that runs an optimizer step, ``frame`` being that of torch's hook."""
         found = self._places.find(frame, None if call is None else call.caller, NO_PLACE)
-        return NO_PLACE if found is None else found.place
+        return NO_PLACE if found is None else found
 
     # What the mode calls.
 
@@ -152,14 +152,14 @@ class OperatorCapture:
             return
         node = torch._C._current_autograd_node()
         outer = NO_PLACE if node is None else self._links.get(node._sequence_nr(), NO_PLACE)
-        found = self._places.find(running, call.caller, outer)
-        if found is None or (found.engine and not outer):
+        place = self._places.find(running, call.caller, outer)
+        if place is None:
             return
         for number in claimed[-_NODES_OF_AN_OPERATOR:]:
             if len(self._links) >= MAX_LINKS:
                 del self._links[next(iter(self._links))]
-            self._links[number] = found.place
-        frame.name = f"{facts.name}@{found.place}"
+            self._links[number] = place
+        frame.name = f"{facts.name}@{place}"
         self._record_inputs(frame, call, facts, args, kwargs)
 
     def finish(self, frame: Frame, result: Any) -> None:

@@ -26,6 +26,7 @@ NO_PLACE = 0
 LIBRARIES = "libraries"
 """Folder of a capture with the source files of places, each named by its SHA-256."""
 
+_OWN_AS_IMPORTED = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _OWN = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
 _PLUMBING = tuple(
@@ -70,21 +71,6 @@ class _File:
         self.digest = digest
 
 
-class Found:
-    """Where an operator runs.
-
-    Attributes:
-        place: Number of the innermost place, or :data:`NO_PLACE`.
-        engine: Whether no Python code stands between the autograd engine and the operator.
-    """
-
-    __slots__ = ("engine", "place")
-
-    def __init__(self, place: int, engine: bool) -> None:
-        self.place = place
-        self.engine = engine
-
-
 class Places:
     """The places of one capture.
 
@@ -109,7 +95,7 @@ class Places:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self.packages: set[str] = set()
 
-    def find(self, frame: FrameType | None, until: FrameType | None, outer: int) -> Found | None:
+    def find(self, frame: FrameType | None, until: FrameType | None, outer: int) -> int | None:
         """The place of the operator that a frame runs.
 
         Args:
@@ -118,7 +104,8 @@ class Places:
             outer: The place that those found lie in, where the autograd engine is on the way.
 
         Returns:
-            ``None`` inside compiled code.
+            Number of the innermost place, or :data:`NO_PLACE`. ``None`` inside compiled code, and
+            where the engine runs an operator that nothing is known of.
         """
         chain: list[int] = []
         codes: list[tuple[CodeType, int, _File]] = []
@@ -131,13 +118,13 @@ class Places:
                 if kind is _IN_COMPILED:
                     return None
                 if kind is _STOP_AT_ENGINE:
+                    if not outer and not codes:
+                        return None
                     engine = True
-                    if outer or codes:
-                        break
-                else:
-                    lasti = frame.f_lasti
-                    chain += (id(code), lasti)
-                    codes.append((code, lasti, kind))
+                    break
+                lasti = frame.f_lasti
+                chain += (id(code), lasti)
+                codes.append((code, lasti, kind))
             frame = frame.f_back
         if not engine:
             outer = NO_PLACE
@@ -149,7 +136,7 @@ class Places:
             for code, lasti, file in reversed(codes):
                 place = self._number(place, code, lasti, file)
             self._chains[key] = place
-        return Found(place, engine and not codes)
+        return place
 
     def _learn(self, code: CodeType, frame: FrameType) -> Any:
         kind = self._kind(code, frame)
@@ -224,7 +211,7 @@ class Places:
 def calling_frame() -> FrameType | None:
     """The innermost frame of the workload, below those of the tracer itself."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN_AS_IMPORTED):
         frame = frame.f_back
     return frame
 
