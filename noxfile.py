@@ -21,6 +21,8 @@ TOOLS = ROOT / "packages" / "opguard-tools"
 CORE = ROOT / "packages" / "opguard-core"
 CUDA = ROOT / "cuda"
 PACKAGES = (CRATE, CORE, TOOLS)
+FUZZ = CRATE / "fuzz"
+FUZZ_TARGETS = ("batch", "receipt", "materialize")
 CARGO_MANIFEST = ("--manifest-path", str(CRATE / "Cargo.toml"))
 TEST_PACKAGES = (
     "pytest>=8.4",
@@ -173,6 +175,11 @@ def cargo_tests(session: nox.Session) -> None:
     """Run the Rust tests."""
     # In release mode, since the wheel's build has compiled the dependencies so.
     session.run("cargo", "test", "--release", *CARGO_MANIFEST, *session.posargs, external=True)
+    session.run(
+        *("cargo", "test", "--release", "--manifest-path", str(FUZZ / "Cargo.toml")),
+        *("--target-dir", str(CRATE / "target")),
+        external=True,
+    )
 
 
 @nox.session(venv_backend="none")
@@ -211,6 +218,44 @@ def gpu(session: nox.Session) -> None:
     figures = ROOT / "bench-results" / "gpu.json"
     check = CUDA / "tests" / "gpu" / "check.py"
     session.run("python", str(check), "--json", str(figures), *session.posargs)
+
+
+@nox.session(default=False, venv_backend="none")
+def fuzz(session: nox.Session) -> None:
+    """Search for files on which reading a capture fails; `-- TARGET... [SECONDS]`, 300 each.
+
+    Inputs that reach new code gather in `crates/xorsig/fuzz/found`, failing ones in `artifacts`.
+    """
+    names = [word for word in session.posargs if not word.isdigit()] or list(FUZZ_TARGETS)
+    seconds = next((word for word in session.posargs if word.isdigit()), "300")
+    version = session.run("rustc", "-vV", external=True, silent=True)
+    host = next(line.split()[1] for line in version.splitlines() if line.startswith("host:"))
+    coverage = ("level=4", "inline-8bit-counters", "pc-table", "trace-compares")
+    flags = ["-Cpasses=sancov-module", "-Zsanitizer=address", "-Ccodegen-units=1"]
+    flags += [f"-Cllvm-args=-sanitizer-coverage-{option}" for option in coverage]
+    # The sanitizer is not in the stable language; nothing that is shipped is built like this.
+    environment = {"RUSTC_BOOTSTRAP": "1", "RUSTFLAGS": " ".join(flags)}
+    for name in names:
+        found, artifacts = FUZZ / "found" / name, FUZZ / "artifacts" / name
+        for folder in (found, artifacts):
+            folder.mkdir(parents=True, exist_ok=True)
+        session.run(
+            *("cargo", "run", "--manifest-path", str(FUZZ / "Cargo.toml"), "--profile", "search"),
+            *("--features", "search", "--target", host, "--bin", name, "--"),
+            *(str(found), str(FUZZ / "corpus" / name), f"-artifact_prefix={artifacts}/"),
+            *(f"-max_total_time={seconds}", "-rss_limit_mb=2048", "-malloc_limit_mb=512"),
+            "-print_final_stats=1",
+            env=environment,
+            external=True,
+        )
+
+
+@nox.session(default=False)
+def kills(session: nox.Session) -> None:
+    """Kill a recording process at two hundred random instants, and fill its disk."""
+    install_wheels(session, build_wheels(session), *TEST_PACKAGES)
+    tests = str(CRATE / "tests" / "python" / "test_killed.py")
+    session.run("pytest", tests, *session.posargs, env={"XORSIG_KILLS": "200"})
 
 
 @nox.session

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,13 +16,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import polars as pl
 import protobuf_peer
 import torch
+import workloads
 from harness import Area, Claim, Figure, Group, Settings, Subject
-from workloads import narrow_step
+from harness.machine import REPOSITORY
 
 import xorsig
 
+sys.path.append(str(REPOSITORY / "tests" / "support"))
+from opguard_e2e import Protocol, make_checkout
+
+CRATE = REPOSITORY / "crates" / "xorsig" / "Cargo.toml"
 CAPTURE_ID = "0123456789abcdef0123456789abcdef"
 REGIONS = 4
 EVENT_TENSORS = 6
@@ -37,13 +45,18 @@ PEAK = """
 def area(settings: Settings) -> Area:
     """Recording first, then what becomes of the records."""
     notes = ["peak memory of materialising is that of a process of its own"]
-    return Area("recording, verifying, materialising", _groups(settings), notes)
+    return Area("recording, verifying, materialising", _groups(settings, notes), notes)
 
 
-def _groups(settings: Settings) -> Iterator[Group]:
+def _groups(settings: Settings, notes: list[str]) -> Iterator[Group]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         yield _events(root)
+        if settings.smoke:
+            notes.append("the Rust interface and the real capture were left out")
+        else:
+            yield _events_of_rust(settings)
+            yield _real_capture(root)
         yield _steps(settings, root)
         yield _reading(settings, root)
 
@@ -119,11 +132,71 @@ def _events(root: Path) -> Group:
     )
 
 
+def _events_of_rust(settings: Settings) -> Group:
+    """The same event, appended as the native recorder does it; the program times itself."""
+    command = ["cargo", "run", "--release", "--quiet", "--manifest-path", str(CRATE)]
+    command += ["--example", "capture_rounds", "--", str(settings.rounds)]
+    completed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    measured = json.loads(completed.stdout)
+
+    def figures(samples: Any) -> Iterator[Figure]:
+        yield Figure("one event", median(samples["Appender"]) * 1e6, "µs", at_most=2.0)
+        yield Figure("waits for the queue", measured["blocked"], "times")
+
+    return Group(
+        name="event of six tensors, from Rust",
+        subjects={"Appender": Subject(_never, 1)},
+        unit="events",
+        collect=lambda: {"Appender": measured["seconds"]},
+        figures=figures,
+    )
+
+
+def _real_capture(root: Path) -> Group:
+    """Bytes on disk of what ``trace`` records of workload A, everything included."""
+    source = root / "source"
+    source.mkdir()
+    shutil.copy(Path(workloads.__file__), source)
+    (source / "train.py").write_text(
+        "from workloads import transformer_step\n\n"
+        "step = transformer_step()\n"
+        "for _ in range(8):\n"
+        "    step()\n"
+    )
+    checkout = make_checkout(source, root / "checkout")
+    folder = root / "operations"
+    folder.mkdir()
+    protocol = Protocol(folder)
+    fields = protocol.launch_fields(checkout.path, "train.py")
+    discovery = protocol.call("discover", **fields)
+    plan = protocol.call("prepare", workload=fields["workload"], discovery=discovery)
+    started = time.perf_counter()
+    trace = protocol.call("trace", **fields, plan=plan)
+    seconds = time.perf_counter() - started
+    batches = next(Path(trace["output"]).rglob("rank-0/batch-*.xsb")).parent
+    receipt = json.loads(xorsig.read_receipt(batches.parent / "receipts" / "rank-0.receipt"))
+    tables = root / "real-tables"
+    xorsig.materialize(batches, tables, capture_id=receipt["capture_id"], rank=0)
+
+    def figures(_: Any) -> Iterator[Figure]:
+        size = sum(path.stat().st_size for path in batches.iterdir())
+        tensors = pl.scan_parquet(tables / "tensors.parquet").select(pl.len()).collect().item()
+        yield Figure("tensor records", tensors, "")
+        yield Figure("on disk, both schemes", size / tensors, "B/tensor record", at_most=48)
+
+    return Group(
+        name="real capture of workload A, 8 steps",
+        subjects={"trace": Subject(_never, wall=True)},
+        collect=lambda: {"trace": [seconds]},
+        figures=figures,
+    )
+
+
 def _steps(settings: Settings, root: Path) -> Group:
     """Steps of a small training that records 50 events each, with a writer and without."""
     torch.set_num_threads(1)
     stream = Stream(root / "steps")
-    train = narrow_step()
+    train = workloads.narrow_step()
 
     class Dropped:
         """A writer whose records go nowhere."""

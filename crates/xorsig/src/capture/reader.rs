@@ -78,6 +78,11 @@ impl CaptureReader {
         self
     }
 
+    /// Whether threads decode ahead of the caller.
+    pub fn is_threaded(&self) -> bool {
+        self.ahead.is_some()
+    }
+
     /// What was read so far.
     pub fn summary(&self) -> Summary {
         self.summary

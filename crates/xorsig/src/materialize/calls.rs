@@ -27,27 +27,46 @@ impl Calls {
     /// Takes the begins and ends of a batch; returns the calls that are complete with it, in the
     /// order in which they began.
     pub fn complete(&mut self, begins: &[CallRow], ends: &[EndRow]) -> Vec<Call> {
-        self.open
-            .extend(begins.iter().map(|begin| (begin.tick, *begin)));
+        // Most calls end in the batch in which they began: those are found by their place.
+        let first = begins.first().map_or(u64::MAX, |begin| begin.tick);
+        let last = begins.last().map_or(0, |begin| begin.tick);
+        let mut places = vec![usize::MAX; last.saturating_sub(first) as usize + 1];
+        for (place, begin) in begins.iter().enumerate() {
+            places[(begin.tick - first) as usize] = place;
+        }
+        let mut here = vec![None; begins.len()];
+        let mut complete = Vec::with_capacity(ends.len());
         // The reader has checked that every end belongs to an open call.
-        let ended = ends.iter().filter_map(|end| {
-            let begin = self.open.remove(&end.call)?;
-            let end = Some(*end);
-            Some(Call { begin, end })
-        });
-        in_order(ended.collect())
+        for end in ends {
+            let place = end.call.checked_sub(first).map(|index| index as usize);
+            match place.and_then(|index| places.get(index)) {
+                Some(place) => here
+                    .get_mut(*place)
+                    .into_iter()
+                    .for_each(|at| *at = Some(*end)),
+                None => complete.extend(self.open.remove(&end.call).map(|begin| Call {
+                    begin,
+                    end: Some(*end),
+                })),
+            }
+        }
+        complete.sort_unstable_by_key(|call| call.begin.tick);
+        for (begin, end) in begins.iter().zip(here) {
+            match end {
+                Some(_) => complete.push(Call { begin: *begin, end }),
+                None => drop(self.open.insert(begin.tick, *begin)),
+            }
+        }
+        complete
     }
 
     /// The calls that never ended, in the order in which they began.
     pub fn never_ended(self) -> Vec<Call> {
         let begins = self.open.into_values();
-        in_order(begins.map(|begin| Call { begin, end: None }).collect())
+        let mut calls: Vec<Call> = begins.map(|begin| Call { begin, end: None }).collect();
+        calls.sort_unstable_by_key(|call| call.begin.tick);
+        calls
     }
-}
-
-fn in_order(mut calls: Vec<Call>) -> Vec<Call> {
-    calls.sort_unstable_by_key(|call| call.begin.tick);
-    calls
 }
 
 /// The rows of some calls.

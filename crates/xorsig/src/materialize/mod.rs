@@ -86,7 +86,7 @@ pub fn materialize(
     partial: bool,
 ) -> Result<Outcome, MaterializeError> {
     std::fs::create_dir_all(output).map_err(CaptureError::io("create directory", output))?;
-    let mut tables = Tables::new(output)?;
+    let mut tables = Tables::new(output, reader.is_threaded())?;
     let incomplete = loop {
         match reader.next_batch() {
             Ok(Some(records)) => tables.add(records, reader.summary().regions as usize)?,
@@ -111,14 +111,20 @@ struct Tables {
 }
 
 impl Tables {
-    fn new(output: &Path) -> Result<Self, MaterializeError> {
+    /// With `threaded`, the largest table is encoded in a thread of its own.
+    fn new(output: &Path, threaded: bool) -> Result<Self, MaterializeError> {
         let [calls, layouts, tensors, values, marks, spans] =
             Table::ALL.map(|table| TableWriter::create(output, table));
+        let tensors = if threaded {
+            tensors?.aside()?
+        } else {
+            tensors?
+        };
         Ok(Self {
             names: Names::default(),
             calls: Calls::default(),
             spans: Spans::default(),
-            writers: [calls?, layouts?, tensors?, values?, marks?, spans?],
+            writers: [calls?, layouts?, tensors, values?, marks?, spans?],
         })
     }
 

@@ -2,12 +2,15 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, DataType};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding};
+use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
@@ -44,8 +47,21 @@ fn properties(table: Table) -> WriterProperties {
 
 /// Writes a table under a hidden name, which is removed if the table is not finished.
 pub struct TableWriter {
-    writer: Option<ArrowWriter<File>>,
+    sink: Sink,
     unfinished: Unfinished,
+}
+
+/// Where rows are encoded.
+enum Sink {
+    /// In the thread that appends them.
+    Here(Box<ArrowWriter<File>>),
+    /// In a thread of their own, which gives the writer back when the sender is gone.
+    Aside(
+        SyncSender<RecordBatch>,
+        JoinHandle<Result<Box<ArrowWriter<File>>, ParquetError>>,
+    ),
+    /// Nowhere any more: encoding has failed.
+    Failed,
 }
 
 /// A finished table that still has its hidden name.
@@ -78,9 +94,29 @@ impl TableWriter {
         let writer = ArrowWriter::try_new_with_options(file, table.schema(), options)
             .map_err(table_error(&unfinished.path))?;
         Ok(Self {
-            writer: Some(writer),
+            sink: Sink::Here(Box::new(writer)),
             unfinished,
         })
+    }
+
+    /// Lets a thread encode the rows. At most one batch waits for it.
+    pub fn aside(mut self) -> Result<Self, MaterializeError> {
+        if let Sink::Here(mut writer) = std::mem::replace(&mut self.sink, Sink::Failed) {
+            let (sender, receiver) = sync_channel::<RecordBatch>(1);
+            let encode = move || {
+                for batch in receiver {
+                    writer.write(&batch)?;
+                }
+                Ok(writer)
+            };
+            let thread = std::thread::Builder::new().name("xorsig-table".into());
+            let thread = thread.spawn(encode).map_err(CaptureError::io(
+                "start a thread for",
+                &self.unfinished.path,
+            ))?;
+            self.sink = Sink::Aside(sender, thread);
+        }
+        Ok(self)
     }
 
     /// Appends the rows that `batch` builds.
@@ -90,15 +126,20 @@ impl TableWriter {
     ) -> Result<(), MaterializeError> {
         let path = &self.unfinished.path;
         let batch = batch().map_err(table_error(path))?;
-        match &mut self.writer {
-            Some(writer) => writer.write(&batch).map_err(table_error(path)),
-            None => Ok(()),
+        match &mut self.sink {
+            Sink::Here(writer) => writer.write(&batch).map_err(table_error(path)),
+            Sink::Aside(sender, _) => match sender.send(batch) {
+                Ok(()) => Ok(()),
+                // The thread has ended early; its error is what it returns.
+                Err(_) => self.take_writer().map(drop),
+            },
+            Sink::Failed => Ok(()),
         }
     }
 
     /// Completes the file.
     pub fn finish(mut self) -> Result<Finished, MaterializeError> {
-        if let Some(writer) = self.writer.take() {
+        if let Some(writer) = self.take_writer()? {
             let file = writer
                 .into_inner()
                 .map_err(table_error(&self.unfinished.path))?;
@@ -106,6 +147,21 @@ impl TableWriter {
                 .map_err(CaptureError::io("sync", &self.unfinished.hidden))?;
         }
         Ok(Finished(self.unfinished))
+    }
+
+    /// The writer, once every row has been encoded.
+    fn take_writer(&mut self) -> Result<Option<Box<ArrowWriter<File>>>, MaterializeError> {
+        let path = &self.unfinished.path;
+        match std::mem::replace(&mut self.sink, Sink::Failed) {
+            Sink::Here(writer) => Ok(Some(writer)),
+            Sink::Aside(sender, thread) => {
+                drop(sender);
+                let panicked = |_| Err(ParquetError::General("the encoder failed".into()));
+                let writer = thread.join().unwrap_or_else(panicked);
+                writer.map(Some).map_err(table_error(path))
+            }
+            Sink::Failed => Ok(None),
+        }
     }
 }
 

@@ -44,7 +44,7 @@ ENDLESS = """
             count[:8] = made.to_bytes(8, "little")
 """
 
-# Twenty instants in every run of the tests; `nox -s fuzz` asks for two hundred.
+# Twenty instants in every run of the tests; `nox -s kills` asks for two hundred.
 INSTANTS = int(os.environ.get("XORSIG_KILLS", "20"))
 
 
