@@ -155,12 +155,13 @@ class OperatorKeys:
 
     callsites: CallsiteKeys
     spots: SpotKeys
+    _chains: dict[Place, tuple[Hashable, Hashable]] = field(default_factory=dict)
 
     def strict(self, call: Call, sites: Mapping[int, int], spots: Mapping[Spot, Hashable]) -> int:
         """Key of a call by everything that is known of its place."""
         if call.place is None:
             return self.callsites.call_key(call, sites)
-        chain = tuple(spots[place.spot] for place in call.place.chain())
+        chain, _ = self._chain(call.place, spots)
         site = sites.get(call.site)
         return self.callsites.intern(("operator", site, chain, call.phase, call.action))
 
@@ -171,10 +172,20 @@ class OperatorKeys:
         """
         if call.place is None:
             return self.callsites.call_key(call, sites)
-        chain = list(call.place.chain())
-        library = next((spots[place.spot] for place in chain if not place.in_torch), None)
-        inner = spots[chain[0].spot]
-        return self.callsites.intern(("line", library, inner, call.phase, call.action))
+        _, line = self._chain(call.place, spots)
+        return self.callsites.intern(("line", line, call.phase, call.action))
+
+    def _chain(self, place: Place, spots: Mapping[Spot, Hashable]) -> tuple[Hashable, Hashable]:
+        """Keys of a place: with everything around it, and of the line alone."""
+        known = self._chains.get(place)
+        if known is None:
+            library = next((p for p in place.chain() if not p.in_torch), None)
+            line = (spots[place.spot], None if library is None else spots[library.spot])
+            around = None if place.outer is None else self._chain(place.outer, spots)[0]
+            # A number for each, so that a key is no longer than what it adds.
+            known = (self.callsites.intern(("place", around, spots[place.spot])), line)
+            self._chains[place] = known
+        return known
 
     def basis(self, call: Call) -> PairingBasis | None:
         """How firm a pair of operators at one place is, ``call`` being the baseline's."""

@@ -149,14 +149,13 @@ def _context(document: Mapping[str, Any]) -> ContextView:
 def _sources(comparison: Comparison, side: Side) -> dict[str, bytes]:
     """Source files of one side: of the checkout, and of libraries by their shared names."""
     capture = comparison.capture(side)
-    digests = {
-        place.name: place.source
+    innermost = {
+        call.place
         for rank in comparison.ranks
         for call in rank.records[side].calls
         if call.place is not None
-        for place in call.place.chain()
-        if place.path
     }
+    digests = {p.name: p.source for place in innermost for p in place.chain() if p.path}
     libraries = {name: capture.libraries.get(digest) for name, digest in digests.items()}
     return {name: text for name, text in libraries.items() if text is not None} | dict(
         capture.sources
