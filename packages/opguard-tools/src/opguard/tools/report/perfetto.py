@@ -135,7 +135,7 @@ def _operators(rank: RankComparison, side: Side) -> pl.DataFrame:
     for call in rank.records[side].calls:
         if call.place is not None:
             place = call.place.telling
-            named = (None, None, None)
+            named: tuple[str | None, int | None, str | None] = (None, None, None)
             if place is not None:
                 named = (place.path or place.name, place.position[0], place.qualname)
             rows.append((call.id, call.operator, *named))
