@@ -101,6 +101,11 @@ def writer() -> MemoryWriter:
 
 
 @pytest.fixture
+def new_writer() -> type[MemoryWriter]:
+    return MemoryWriter
+
+
+@pytest.fixture
 def recorder(writer: MemoryWriter) -> Iterator[Any]:
     from opguard.core.recording.recorder import CallRecorder
 

@@ -1,8 +1,8 @@
 """Types of the native module; import its names from ``xorsig``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from os import PathLike
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Protocol, Self, final
 
 from typing_extensions import Buffer
 
@@ -10,8 +10,12 @@ __all__ = [
     "FORMAT_VERSION",
     "MIX_SCHEME",
     "XOR_SCHEME",
+    "CallFrame",
     "CallSite",
     "CaptureWriter",
+    "Effects",
+    "KnownParameters",
+    "Recorder",
     "__version__",
     "byte_ranges",
     "fingerprint",
@@ -83,6 +87,76 @@ class CallSite:
     @property
     def recorder(self) -> Any: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+class CallFrame:
+    call: int
+    flags: int
+    deep: bool
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
+    @property
+    def effects(self) -> Effects: ...
+    def merge_effects(self, found: Effects) -> None: ...
+
+@final
+class Effects:
+    def __len__(self) -> int: ...
+
+@final
+class KnownParameters:
+    def __new__(cls, recorder: Recorder) -> KnownParameters: ...
+    def changes(self) -> Effects: ...
+    def alias_changes(self, tensor: Any) -> Effects: ...
+    def record_gradients(self, call: int, role: int) -> None: ...
+    def record_effects(self, call: int, effects: Effects, unless: Container[str]) -> None: ...
+    def record_members(
+        self, call: int, role: int, optimizer: Any, groups: bool
+    ) -> list[tuple[str, Any]]: ...
+    def members(self, optimizer: Any) -> list[tuple[str, Any]]: ...
+    def record(
+        self,
+        call: int,
+        role: int | None,
+        slot: str,
+        parameter: Any,
+        name: str,
+        holder: Any,
+        fresh: bool,
+    ) -> None: ...
+    def record_module(
+        self,
+        call: int,
+        role: int | None,
+        module: Any,
+        prefix: str,
+        fresh: bool,
+        *,
+        modes: bool,
+        unless: Container[int],
+    ) -> tuple[list[int], list[tuple[str, Any, list[tuple[str, bytes | None]]]]]: ...
+
+class Recorder:
+    enabled: bool
+    paused: bool
+    busy: bool
+    step: int
+    optimizer_depth: int
+    calls: int
+    tensors: int
+    elsewhere: int
+    def __new__(cls, writer: Any, regions: int, thread: int, max_nested_calls: int) -> Self: ...
+    def connect(self, torch: dict[str, Any]) -> bool: ...
+    def record_tensor(self, call: int, role: int, slot: str, tensor: Any) -> None: ...
+    def record_tensors(
+        self, call: int, role: int, tensors: list[tuple[str, Any]]
+    ) -> list[tuple[str, bytes | None]]: ...
+    def record_changed(
+        self, call: int, tensors: list[tuple[str, Any]], before: dict[str, bytes | None]
+    ) -> list[Any]: ...
+    def watch(self, call: int, slot: str, tensor: Any) -> None: ...
+    @property
+    def full(self) -> bool: ...
+    @property
+    def stack(self) -> list[Any]: ...
 
 @final
 class CaptureWriter:

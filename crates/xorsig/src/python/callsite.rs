@@ -6,6 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, intern};
 
+use super::recorder::{self, Recorder};
+
 /// Calls ``callee`` and tells ``recorder`` before and after.
 ///
 /// A native frame: nothing shows in tracebacks or ``sys._getframe``. Each call asks
@@ -51,6 +53,11 @@ impl CallSite {
     ) -> PyResult<Bound<'py, PyAny>> {
         let recorder = self.recorder.bind(py);
         let callee = self.callee.bind(py);
+        if let Ok(native) = recorder.cast::<Recorder>()
+            && let Some(result) = recorder::run(native, self.index, callee, args, kwargs)?
+        {
+            return Ok(result);
+        }
         let begun = (self.index, callee, args, kwargs);
         let token = recorder.call_method1(intern!(py, "begin"), begun)?;
         if token.is_none() {
@@ -86,7 +93,7 @@ impl CallSite {
 }
 
 /// The recorder's own failure, with the callee's exception as its context, as Python would.
-fn in_context(py: Python<'_>, failure: PyErr, raised: Bound<'_, PyBaseException>) -> PyErr {
+pub fn in_context(py: Python<'_>, failure: PyErr, raised: Bound<'_, PyBaseException>) -> PyErr {
     let attached = failure
         .value(py)
         .setattr(intern!(py, "__context__"), raised);

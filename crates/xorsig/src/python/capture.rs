@@ -45,7 +45,7 @@ pub struct CaptureWriter {
 
 impl CaptureWriter {
     /// Appends under the writer's lock; waits for it, or for the queue, without the GIL.
-    fn append<T: Default + Send>(
+    pub fn append<T: Default + Send>(
         &self,
         py: Python<'_>,
         mut append: impl FnMut(&mut Appender<'_>) -> Result<T, WriteError> + Send,

@@ -266,9 +266,13 @@ def test_call_whose_inputs_cannot_be_recorded_adopts_no_later_call(writer) -> No
     recorder = CallRecorder(writer, 4, threading.get_ident())
     recorder._random.digests = lambda python_too: 1 / 0
     _site.install(recorder)
+
+    def double(x):
+        return x * 2
+
     try:
-        site(0, torch.relu)(torch.ones(1))
-        site(0, torch.relu)(torch.ones(1))
+        site(0, double)(torch.ones(1))
+        site(0, double)(torch.ones(1))
     finally:
         _site.install(None)
         recorder.close()
@@ -487,7 +491,7 @@ def test_exception_of_a_signal_handler_reaches_the_workload(recorder, monkeypatc
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(TimeLimitError):
-            site(0, torch.relu)(torch.ones(1))
+            site(0, lambda x: x)(torch.ones(1))
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert recorder.failures == 0

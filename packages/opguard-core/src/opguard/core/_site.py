@@ -17,13 +17,11 @@ _call_site: Any = None
 
 
 class Recorder(Protocol):
-    """What a recorder offers to the native call wrapper ``xorsig.CallSite``.
+    """What a recorder offers to the native call wrapper ``xorsig.CallSite``."""
 
-    Attributes:
-        full: Whether so many calls are being recorded inside one another that no more may be.
-    """
-
-    full: bool
+    @property
+    def full(self) -> bool:
+        """Whether so many calls are recorded inside one another that no more may be."""
 
     def begin(
         self, index: int, callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from opguard.core.recording.parameters import Effect
+import xorsig
 from opguard.core.recording.tensors import Reading
 
 
@@ -52,8 +52,8 @@ class Mark(enum.IntEnum):
     PLACE = 4
 
 
-class Frame:
-    """A call in progress.
+class Frame(xorsig.CallFrame):
+    """A call in progress that the Python half records.
 
     Attributes:
         call: Number of the call in its capture, known once its beginning is recorded.
@@ -79,12 +79,8 @@ class Frame:
 
     __slots__ = (
         "before",
-        "call",
         "callee",
         "caller",
-        "deep",
-        "effects",
-        "flags",
         "held",
         "inputs",
         "is_step",
@@ -100,22 +96,18 @@ class Frame:
     )
 
     def __init__(self, callee: Any, optimizer_depth: int) -> None:
-        self.call = 0
         self.optimizer_depth = optimizer_depth
         self.callee = callee
         self.name = ""
-        self.flags = 0
         self.inputs: list[tuple[str, torch.Tensor]] = []
         self.before: dict[str, bytes | None] = {}
         self.held: set[int] = set()
-        self.effects: dict[str, Effect] = {}
         self.recorded: set[str] = set()
         self.optimizers: list[torch.optim.Optimizer] = []
         self.optimizer_states: dict[str, bytes | str | None] = {}
         self.random: dict[str, str] = {}
         self.python_random = False
         self.site = 0
-        self.deep = False
         self.caller: FrameType | None = None
         self.stepping = 0
         self.is_step = False
@@ -124,10 +116,3 @@ class Frame:
         """Keep the signatures of an input to tell whether the call changed it."""
         for slot, reading in parts:
             self.before[slot] = reading.signature
-
-    def merge_effects(self, found: dict[str, Effect]) -> None:
-        """Add changes, keeping for each slot the value before the first of them."""
-        for slot, effect in found.items():
-            earlier = self.effects.get(slot)
-            before = effect.before if earlier is None else earlier.before
-            self.effects[slot] = Effect(before, effect.after)

@@ -12,9 +12,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+import xorsig
 from opguard.core.recording.flatten import plain_text
 from opguard.core.recording.frames import Frame, Role
-from opguard.core.recording.parameters import KnownParameters
 from opguard.core.recording.records import Records
 from opguard.core.recording.tensors import Reading, TensorReader
 
@@ -58,7 +58,9 @@ class OptimizerHooks:
 class OptimizerRecords:
     """Records what an optimizer holds: parameters, gradients, state and settings."""
 
-    def __init__(self, records: Records, reader: TensorReader, known: KnownParameters) -> None:
+    def __init__(
+        self, records: Records, reader: TensorReader, known: xorsig.KnownParameters
+    ) -> None:
         self._records = records
         self._reader = reader
         self._known = known
@@ -67,19 +69,16 @@ class OptimizerRecords:
         """Record one side of ``optimizer.step``: its inputs, or its outputs."""
         changed = self._known.changes()
         records, call = self._records, frame.call
-        for group, name, parameter in self._members(optimizer):
-            slot = "param." + name
-            parts = self._known.reading(parameter, name, optimizer, fresh=True)
-            records.under(call, role, slot, parts)
-            frame.recorded.add(slot)
-            if role is Role.INPUT:
-                records.value(call, role, f"value.{slot}.group", str(group))
+        members = self._known.record_members(call, role, optimizer, groups=role is Role.INPUT)
+        frame.recorded.update("param." + name for name, _ in members)
         if role is Role.INPUT:
-            for name, reading in self._known.gradients():
-                records.under_or_none(call, role, "grad.param." + name, reading)
+            self._known.record_gradients(call, role)
             records.values(call, role, list(_settings(optimizer)))
-        for slot, item in self._items(optimizer):
-            self._write(call, role, slot, item)
+        for slot, item in _state(optimizer, members):
+            if isinstance(item, torch.Tensor):
+                records.tensor(call, role, slot, item)
+            else:
+                records.value(call, role, slot, plain_text(item))
         frame.merge_effects(changed)
 
     def states(self, optimizer: torch.optim.Optimizer) -> dict[str, bytes | str | None]:
@@ -100,27 +99,23 @@ class OptimizerRecords:
         else:
             self._records.tensors(call, role, [(slot, item)])
 
-    def _members(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[int, str, torch.Tensor]]:
-        """``(group, name, parameter)``; parameters not seen in a module are named by position."""
-        for group_index, group in enumerate(optimizer.param_groups):
-            for index, parameter in enumerate(group["params"]):
-                name = self._known.name(parameter)
-                if name is None:
-                    name = f"group[{group_index}][{index}]"
-                    self._known.learn(parameter, name, optimizer, (group_index, index))
-                yield group_index, name, parameter
-
     def _items(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Reading | str]]:
-        state = optimizer.state
-        for _, name, parameter in self._members(optimizer):
-            if parameter not in state:
-                continue
+        for slot, item in _state(optimizer, self._known.members(optimizer)):
+            if isinstance(item, torch.Tensor):
+                yield from self._reader.read(slot, item)
+            else:
+                yield slot, plain_text(item)
+
+
+def _state(
+    optimizer: torch.optim.Optimizer, members: list[tuple[str, Any]]
+) -> Iterator[tuple[str, Any]]:
+    """``(slot, item)`` of everything in the optimizer's state."""
+    state = optimizer.state
+    for name, parameter in members:
+        if parameter in state:
             for key, item in state[parameter].items():
-                slot = f"state.{name}.{key}"
-                if isinstance(item, torch.Tensor):
-                    yield from self._reader.read(slot, item)
-                else:
-                    yield slot, plain_text(item)
+                yield f"state.{name}.{key}", item
 
 
 def _identity(item: Reading | str) -> bytes | str | None:

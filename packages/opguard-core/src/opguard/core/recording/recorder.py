@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Set
+from collections.abc import Callable, Container, Set
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+import xorsig
 from opguard.core.compiled import hidden_from_compiler
 from opguard.core.interruption import comes_from_signal_handler
 from opguard.core.recording.callees import (
@@ -25,12 +26,11 @@ from opguard.core.recording.callees import (
 )
 from opguard.core.recording.flatten import Slots, flatten
 from opguard.core.recording.frames import Flag, Frame, Mark, Phase, Role
-from opguard.core.recording.gradients import GradientHooks
 from opguard.core.recording.modules import ModuleRecords, module_of
 from opguard.core.recording.names import Names
+from opguard.core.recording.native import connect
 from opguard.core.recording.operators import OperatorCapture
 from opguard.core.recording.optimizers import OptimizerHooks, OptimizerRecords
-from opguard.core.recording.parameters import KnownParameters
 from opguard.core.recording.places import Places, calling_frame
 from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
@@ -50,13 +50,18 @@ class _NotFollowed(Exception):  # noqa: N818, never raised: it names how a call'
     """Stands for the end of a call whose inputs could not be recorded."""
 
 
-class CallRecorder:
+class CallRecorder(xorsig.Recorder):
     """Receives calls from :mod:`opguard.core._site` and writes their records.
 
     It records one thread; calls of other threads run unrecorded and are counted. Gradients may
     arrive on threads of the autograd engine. It never raises into the workload: a failure of its
     own is written into the capture as a note and counted. What a signal handler of the workload
     raises meanwhile does reach the workload.
+
+    Its native base class records by itself what :mod:`opguard.core.recording.purity` knows as
+    functions that can only read their arguments, called with plain tensors and values: the bulk of
+    a training's calls. The methods below record every other call, and would record those in the
+    same way. Both put their calls on :attr:`stack`.
 
     Args:
         writer: Receives the records.
@@ -67,17 +72,33 @@ class CallRecorder:
         checkout: Folder of the workload's own source.
         selection: Phases and levels to record; which steps, ``paused`` says.
         on_step: Receives the number of completed steps after each.
+        native: Whether the base class records what it can.
 
     Attributes:
         enabled: Whether calls are recorded.
         paused: Whether calls that begin are left out; those begun before are followed to their end.
+        busy: Whether the recorder works, so that calls made meanwhile are its own.
         full: Whether so many calls are being recorded inside one another that no more may be.
+        stack: The open calls, outermost first.
         step: Completed steps of the run; every call carries the number at its beginning.
         calls: Calls recorded so far.
+        tensors: Tensor records so far.
         elsewhere: Calls and gradients of other threads, which were not recorded.
         failures: Records that could not be made.
-        packages: Top-level names of the libraries that ran operators.
     """
+
+    def __new__(
+        cls,
+        writer: CaptureWriter,
+        regions: int,
+        thread: int,
+        *,
+        selection: Selection = EVERYTHING,
+        **_options: Any,
+    ) -> CallRecorder:
+        """Set up the native half."""
+        levels = min(selection.levels or MAX_NESTED_CALLS, MAX_NESTED_CALLS)
+        return super().__new__(cls, writer, regions, thread, levels)
 
     def __init__(
         self,
@@ -90,14 +111,14 @@ class CallRecorder:
         checkout: Path | None = None,
         selection: Selection = EVERYTHING,
         on_step: Callable[[int], None] | None = None,
+        native: bool = True,
     ) -> None:
         names = Names(writer)
-        self._records = Records(writer, names)
+        self._records = Records(writer, names, self)
         self._reader = TensorReader(writer, names, regions)
-        self._known = KnownParameters(self._reader)
+        self._known = xorsig.KnownParameters(self)
         self._modules = ModuleRecords(self._records, self._reader, self._known)
         self._states = OptimizerRecords(self._records, self._reader, self._known)
-        self._gradients = GradientHooks(self._on_gradient)
         self._hooks = OptimizerHooks(self._before_step, self._after_step)
         self._random = RandomState()
         places = Places(self._records, capture, checkout)
@@ -110,34 +131,24 @@ class CallRecorder:
             places,
             thread,
         )
-        self._deep = deep
+        # The session adds to its own set.
+        self._deep = deep if isinstance(deep, set) else set(deep)
         self._selection = selection
-        self._levels = min(selection.levels or MAX_NESTED_CALLS, MAX_NESTED_CALLS)
         self._on_step = on_step
         self._thread = thread
         self._lock = threading.RLock()
-        self._stack: list[Frame] = []
-        self._busy = False
-        self._optimizer_depth = 0
-        self.enabled = True
-        self.paused = False
-        self.full = False
-        self.step = 0
-        self.calls = 0
-        self.elsewhere = 0
         self.failures = 0
-
-    @property
-    def tensors(self) -> int:
-        """Tensor records so far."""
-        return self._records.tensors_written
+        taken = [phase for phase in Phase if selection.takes_phase(phase)]
+        connect(
+            self, self._reader, names, self._random, deep=self._deep, phases=taken, native=native
+        )
 
     def close(self) -> None:
         """Stop recording and unregister torch's hooks."""
         self.enabled = False
         self._operators.activate(False)
         self._hooks.remove()
-        self._stack.clear()
+        self.stack.clear()
 
     def completed_step(self) -> None:
         """Count a completed step of the run."""
@@ -161,7 +172,7 @@ class CallRecorder:
             return None
         if self._selection.phases and not self._takes(self._phase(_is_step(callee))):
             return None
-        frame = Frame(callee, self._optimizer_depth)
+        frame = Frame(callee, self.optimizer_depth)
         if index in self._deep:
             frame.deep, frame.caller = True, calling_frame()
         began = False
@@ -206,30 +217,35 @@ class CallRecorder:
             self.elsewhere += 1
             return False
         with self._lock:
-            if self._busy:
+            if self.busy:
                 return False
-            self._busy = True
+            self.busy = True
             try:
                 with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
                     action()
             except Exception as error:
-                if comes_from_signal_handler(error):
-                    raise
-                self.failures += 1
-                if self.failures <= _MAX_FAILURE_NOTES:
-                    text = f"{where}: {type(error).__name__}: {error}"[:300]
-                    self.note(Mark.NOTE, "recorder failure", text)
+                self._failed(where, error)
                 return False
             finally:
-                self._busy = False
+                self.busy = False
             return True
+
+    @hidden_from_compiler
+    def _failed(self, where: str, error: Exception) -> None:
+        """Note a failure of the recorder; what a signal handler raised belongs to the workload."""
+        if comes_from_signal_handler(error):
+            raise error
+        self.failures += 1
+        if self.failures <= _MAX_FAILURE_NOTES:
+            text = f"{where}: {type(error).__name__}: {error}"[:300]
+            self.note(Mark.NOTE, "recorder failure", text)
 
     def _begin(
         self, frame: Frame, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         callee = frame.callee
         frame.name = callee_name(callee)
-        parent = self._stack[-1] if self._stack else None
+        parent = self.stack[-1] if self.stack else None
         changed = self._known.changes()
         if parent is not None and changed:
             parent.merge_effects(changed)
@@ -251,20 +267,17 @@ class CallRecorder:
         frame.is_step = _is_step(callee) or (frame.name == "step" and bool(slots.optimizers))
         self._records.begin(frame, parent, index, self.step, self._phase(_is_step(callee)))
         self.calls += 1
-        self._stack.append(frame)
-        self.full = len(self._stack) >= self._levels
+        self.stack.append(frame)
         self._record_inputs(frame, slots, parent)
         if reads_gradients(frame.name, args, frame.optimizers):
-            for name, reading in self._known.gradients():
-                slot = "grad.param." + name
-                self._records.under_or_none(frame.call, Role.INPUT, slot, reading)
+            self._known.record_gradients(frame.call, Role.INPUT)
         for optimizer in frame.optimizers:
             frame.optimizer_states.update(self._states.states(optimizer))
         frame.python_random = may_use_python_random(callee)
         frame.random = self._random.digests(frame.python_random)
 
     def _phase(self, is_step: bool) -> Phase:
-        if is_step or self._optimizer_depth:
+        if is_step or self.optimizer_depth:
             return Phase.OPTIMIZER
         in_backward = torch._C._current_graph_task_id() != -1
         return Phase.BACKWARD if in_backward else Phase.FORWARD
@@ -275,11 +288,9 @@ class CallRecorder:
     def _record_inputs(self, frame: Frame, slots: Slots, parent: Frame | None) -> None:
         overwritten = overwritten_prefixes(frame.callee, frame.name)
         frame.inputs.extend(slots.tensors)
-        for slot, tensor in slots.tensors:
-            if not slot.startswith(overwritten):
-                parts = self._reader.read(slot, tensor)
-                self._records.tensors(frame.call, Role.INPUT, parts)
-                frame.remember(parts)
+        read = [pair for pair in slots.tensors if not pair[0].startswith(overwritten)]
+        if read:
+            frame.before.update(self.record_tensors(frame.call, Role.INPUT, read))
         module = module_of(frame.callee)
         if module is not None:
             self._modules.inputs(frame, module, "", parent)
@@ -288,16 +299,15 @@ class CallRecorder:
         self._records.values(frame.call, Role.INPUT, slots.values)
 
     def _end(self, token: object, result: Any, error: BaseException | None) -> None:
-        if not isinstance(token, Frame) or token not in self._stack:
+        if not isinstance(token, Frame) or token not in self.stack:
             return
         # A generator that was abandoned, or an exception past inner calls, leaves frames behind;
         # an optimizer step that raised has run no post hook.
-        del self._stack[self._stack.index(token) :]
-        if self._operators.active and not any(frame.deep for frame in self._stack):
+        del self.stack[self.stack.index(token) :]
+        if self._operators.active and not any(frame.deep for frame in self.stack):
             self._operators.activate(False)
         token.caller = None
-        self.full = False
-        self._optimizer_depth = token.optimizer_depth
+        self.optimizer_depth = token.optimizer_depth
         self.guarded(token.name, lambda: self._finish(token, result, error))
 
     def _finish(self, frame: Frame, result: Any, error: BaseException | None) -> None:
@@ -306,15 +316,7 @@ class CallRecorder:
         slots = Slots()
         if error is None:
             flatten(result, "out", "out", slots)
-        watched = self._selection.takes_phase(Phase.BACKWARD)
-        for slot, tensor in slots.tensors:
-            if frame.flags & Flag.UNINITIALISED:
-                parts = [(slot, self._reader.describe(tensor, "uninitialised memory"))]
-            else:
-                parts = self._reader.read(slot, tensor)
-            records.tensors(call, Role.OUTPUT, parts)
-            if watched and isinstance(tensor, torch.Tensor) and not _in_functorch(tensor):
-                self._gradients.watch(call, slot, tensor)
+        self._record_outputs(call, slots, fresh_memory=bool(frame.flags & Flag.UNINITIALISED))
         if not runs_workload_code(frame.callee):
             records.values(call, Role.OUTPUT, slots.values)
         changed = self._known.changes()
@@ -327,13 +329,7 @@ class CallRecorder:
                 self._modules.outputs(call, module, "", frame.held)
             frame.merge_effects(changed)
         self._states.changed_states(frame)
-        frame.merge_effects(self._known.changes())
-        for slot, effect in frame.effects.items():
-            if slot not in frame.recorded:
-                records.under_or_none(call, Role.EFFECT_BEFORE, slot, effect.before)
-                records.under_or_none(call, Role.EFFECT_AFTER, slot, effect.after)
-        if self._stack:
-            self._stack[-1].merge_effects(frame.effects)
+        self._record_effects(call, frame.effects, frame.recorded)
         after = self._random.digests(frame.python_random)
         for slot, text in frame.random.items():
             if after.get(slot) != text:
@@ -346,36 +342,74 @@ class CallRecorder:
         else:
             records.end(frame, 0 if error is None else 1, 0, kind)
 
+    def _record_outputs(self, call: int, slots: Slots, *, fresh_memory: bool) -> None:
+        watched = self._selection.takes_phase(Phase.BACKWARD)
+        for slot, tensor in slots.tensors:
+            if fresh_memory:
+                parts = [(slot, self._reader.describe(tensor, "uninitialised memory"))]
+                self._records.tensors(call, Role.OUTPUT, parts)
+            else:
+                self._records.tensor(call, Role.OUTPUT, slot, tensor)
+            if watched and isinstance(tensor, torch.Tensor) and not _in_functorch(tensor):
+                self.watch(call, slot, tensor)
+
+    def _record_effects(
+        self, call: int, effects: xorsig.Effects, unless: Container[str] = ()
+    ) -> None:
+        if effects:
+            self._known.record_effects(call, effects, unless)
+            if self.stack:
+                self.stack[-1].merge_effects(effects)
+
     def _record_changed_inputs(self, frame: Frame) -> None:
-        for slot, tensor in frame.inputs:
-            for part, reading in self._reader.read(slot, tensor):
-                if part in frame.before and frame.before[part] == reading.signature:
-                    continue
-                self._records.tensors(frame.call, Role.OUTPUT, [(part, reading)])
+        if frame.inputs:
+            for tensor in self.record_changed(frame.call, frame.inputs, frame.before):
                 if isinstance(tensor, torch.Tensor):
                     frame.merge_effects(self._known.alias_changes(tensor))
+
+    def _innermost(self) -> Frame | None:
+        """The innermost open call, if the Python half records it."""
+        call = self.stack[-1] if self.stack else None
+        return call if isinstance(call, Frame) else None
+
+    # What the native half calls, which has checked already that the call is to be recorded.
+
+    @hidden_from_compiler
+    def _native_results(self, call: int, result: Any) -> None:
+        """A result that holds more than plain tensors and values."""
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            slots = Slots()
+            flatten(result, "out", "out", slots)
+            self._record_outputs(call, slots, fresh_memory=False)
+            self._records.values(call, Role.OUTPUT, slots.values)
+
+    @hidden_from_compiler
+    def _native_effects(self, call: int, effects: xorsig.Effects) -> None:
+        """Effects of calls inside a native one."""
+        self._record_effects(call, effects)
 
     # What OperatorCapture calls.
 
     def current(self) -> Frame | None:
         """The innermost open call, where operators are to be recorded in it."""
-        if not self._stack or not self._stack[-1].deep or self.full or not self.enabled:
+        call = self._innermost()
+        if call is None or not call.deep or self.full or not self.enabled:
             return None
-        return self._stack[-1] if self._takes(self._phase(False)) else None
+        return call if self._takes(self._phase(False)) else None
 
     def open_child(self, child: Frame, parent: Frame) -> None:
         """A call inside ``parent`` begins that no callsite stands for."""
         child.site = parent.site
         self._records.begin(child, parent, child.site, self.step, self._phase(child.stepping != 0))
         self.calls += 1
-        self._stack.append(child)
+        self.stack.append(child)
 
     def close_child(self, child: Frame, error: BaseException | None) -> None:
         """It ended."""
-        if child in self._stack:
-            del self._stack[self._stack.index(child) :]
-        if self._stack:
-            self._stack[-1].merge_effects(child.effects)
+        if child in self.stack:
+            del self.stack[self.stack.index(child) :]
+        if self.stack:
+            self.stack[-1].merge_effects(child.effects)
         kind = "" if error is None else type(error).__name__
         self._records.end(child, 0 if error is None else 1, 0, kind)
 
@@ -386,17 +420,17 @@ class CallRecorder:
         if threading.get_ident() != self._thread:
             return
         taken = not self.full and self._takes(Phase.OPTIMIZER)
-        call = self._stack[-1] if self._stack and taken else None
+        call = self._innermost() if taken else None
         if call is not None and not call.is_step:
             running = sys._getframe(1)
             self.guarded("optimizer step", lambda: self._open_step(call, optimizer, running))
-        self._optimizer_depth += 1
+        self.optimizer_depth += 1
         self._around_step(optimizer, Role.INPUT)
 
     def _open_step(self, call: Frame, optimizer: torch.optim.Optimizer, running: FrameType) -> None:
         """A step that a library makes inside a recorded call is a call of its own."""
         place = self._operators.step_place(running, call)
-        frame = Frame(optimizer.step, self._optimizer_depth)
+        frame = Frame(optimizer.step, self.optimizer_depth)
         frame.name = f"{type(optimizer).__name__}.step@{place}"
         frame.flags = Flag.OPERATOR
         frame.deep, frame.caller, frame.stepping = call.deep, call.caller, id(optimizer)
@@ -410,17 +444,17 @@ class CallRecorder:
     def _after_step(self, optimizer: torch.optim.Optimizer, completes_step: bool) -> None:
         if threading.get_ident() != self._thread:
             return
-        self._optimizer_depth = max(0, self._optimizer_depth - 1)
+        self.optimizer_depth = max(0, self.optimizer_depth - 1)
         self._around_step(optimizer, Role.OUTPUT)
-        if self._stack and self._stack[-1].stepping == id(optimizer):
-            frame = self._stack[-1]
+        frame = self._innermost()
+        if frame is not None and frame.stepping == id(optimizer):
             self.guarded("optimizer step", lambda: self.close_child(frame, None))
         if completes_step and self.enabled:
             self.completed_step()
 
     def _around_step(self, optimizer: torch.optim.Optimizer, role: Role) -> None:
-        if self._stack and self._takes(Phase.OPTIMIZER):
-            frame = self._stack[-1]
+        frame = self._innermost()
+        if frame is not None and self._takes(Phase.OPTIMIZER):
             self.guarded("optimizer step", lambda: self._states.around_step(frame, optimizer, role))
 
     @hidden_from_compiler

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opguard.core.recording.frames import Frame, Mark, Phase, Role
 from opguard.core.recording.names import Names, encodable
 from opguard.core.recording.tensors import Reading
 
 if TYPE_CHECKING:
+    import xorsig
     from xorsig import CaptureWriter
 
 
 class Records:
     """The records of one capture.
 
-    Attributes:
-        tensors_written: Number of tensor records so far.
+    Args:
+        writer: Receives the records.
+        names: Interned texts.
+        recorder: Counts the tensor records, and reads tensors natively where it can.
     """
 
-    def __init__(self, writer: CaptureWriter, names: Names) -> None:
+    def __init__(self, writer: CaptureWriter, names: Names, recorder: xorsig.Recorder) -> None:
         self._writer = writer
         self._ids = names.id
-        self.tensors_written = 0
+        self._recorder = recorder
 
     def begin(self, frame: Frame, parent: Frame | None, site: int, step: int, phase: Phase) -> None:
         """A call begins; gives the frame its number in the capture."""
@@ -43,22 +46,17 @@ class Records:
     def tensors(self, call: int, role: Role, parts: list[tuple[str, Reading]]) -> None:
         """Readings of a call, by slot."""
         write, ids = self._writer.tensor, self._ids
-        self.tensors_written += len(parts)
+        self._recorder.tensors += len(parts)
         for slot, reading in parts:
             write(call, role, ids(slot), reading.layout, reading.signature, reading.note)
+
+    def tensor(self, call: int, role: Role, slot: str, tensor: Any) -> None:
+        """A tensor of any kind, read now."""
+        self._recorder.record_tensor(call, role, slot, tensor)
 
     def under(self, call: int, role: Role, slot: str, parts: list[tuple[str, Reading]]) -> None:
         """Readings whose slots continue ``slot``."""
         self.tensors(call, role, [(slot + part, reading) for part, reading in parts])
-
-    def under_or_none(
-        self, call: int, role: Role, slot: str, parts: list[tuple[str, Reading]] | None
-    ) -> None:
-        """As :meth:`under`; an absent tensor is the value ``None``."""
-        if parts is None:
-            self.value(call, role, slot, "None")
-        else:
-            self.under(call, role, slot, parts)
 
     def value(self, call: int, role: Role, slot: str, text: str) -> None:
         """A non-tensor of a call."""

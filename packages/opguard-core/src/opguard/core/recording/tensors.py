@@ -59,6 +59,10 @@ class TensorReader:
         """
         return list(self._parts(slot, tensor, 0))
 
+    def is_plain_cpu(self, tensor: torch.Tensor) -> bool:
+        """Whether tensors with the dispatch keys of this one are plain memory of the host."""
+        return self._category(tensor) == "plain" and tensor.is_cpu
+
     def describe(self, tensor: Any, reason: str) -> Reading:
         """A reading of the metadata alone, for bytes that mean nothing (``torch.empty``)."""
         try:

@@ -1,0 +1,118 @@
+"""Connects the native half of the recorder to torch."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import xorsig
+from opguard.core.compiled import hidden_from_compiler
+from opguard.core.recording.flatten import value_text
+from opguard.core.recording.names import Names
+from opguard.core.recording.purity import facts
+from opguard.core.recording.random_state import RandomState
+from opguard.core.recording.tensors import TensorReader
+
+
+def connect(
+    recorder: xorsig.Recorder,
+    reader: TensorReader,
+    names: Names,
+    random: RandomState,
+    *,
+    deep: set[int],
+    phases: Sequence[int],
+    native: bool,
+) -> bool:
+    """Give the native half what it needs.
+
+    Args:
+        recorder: Its state.
+        reader: Reads the tensors that it cannot.
+        names: Interned texts of the capture.
+        random: Reads the random generators.
+        deep: Callsites that it leaves to the Python half; more may be added.
+        phases: Phases of a training that are recorded.
+        native: Whether it is to record calls by itself; gradients it records in any case.
+
+    Returns:
+        Whether it reads tensors without Python. It does where the fields of this torch's tensors
+        lie where its stable C functions, and a few tensors with known fields, say.
+    """
+
+    def classify(callee: Any) -> tuple[int, bool, int, frozenset[str]] | None:
+        found = facts(callee) if native else None
+        if found is None:
+            return None
+        return names.id(found.name), found.random, found.max_arguments, found.refused
+
+    properties = torch._C.TensorBase.__dict__
+    return recorder.connect(
+        {
+            "tensor_types": (torch.Tensor, torch.nn.Parameter),
+            "probes": _probes(),
+            "library": str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"),
+            "reader": _Unusual(reader),
+            "value_types": (bytes, complex, range, slice, torch.device, torch.Size),
+            "single_types": (torch.dtype, torch.layout, torch.memory_format, type(...)),
+            "value_text": hidden_from_compiler(value_text),
+            "callee_types": (types.FunctionType, types.MethodType, types.MethodDescriptorType),
+            "deep": deep,
+            "phases": {int(phase) for phase in phases},
+            "classify": hidden_from_compiler(classify),
+            "properties": [properties[name] for name in _PROPERTIES],
+            "modes": (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack),
+            "backward": torch._C._current_graph_task_id,
+            "digests": hidden_from_compiler(random.digests),
+        }
+    )
+
+
+_PROPERTIES = ("requires_grad", "grad_fn", "output_nr", "_version", "is_leaf", "grad")
+
+
+class _Unusual:
+    """What the native half asks about tensors that it cannot read, or has not seen the like of."""
+
+    def __init__(self, reader: TensorReader) -> None:
+        self.read = hidden_from_compiler(reader.read)
+        self.is_plain_cpu = hidden_from_compiler(reader.is_plain_cpu)
+        self.dtype = hidden_from_compiler(_dtype)
+        self.key = hidden_from_compiler(_key)
+        self.storage = hidden_from_compiler(_storage)
+
+
+def _dtype(tensor: torch.Tensor) -> tuple[str, int]:
+    """Name of a tensor's element type, and bytes of an element."""
+    return str(tensor.dtype).removeprefix("torch."), tensor.dtype.itemsize
+
+
+def _key(tensor: torch.Tensor) -> tuple[int, int]:
+    """Version counter and address; (-1, 0) for a tensor without."""
+    try:
+        return tensor._version, tensor.data_ptr()
+    except (AttributeError, RuntimeError, TypeError):
+        return -1, 0
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """Address of the memory behind a tensor; 0 for one without."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (AttributeError, RuntimeError, TypeError):
+        return 0
+
+
+def _probes() -> list[tuple[torch.Tensor, int, int]]:
+    """``(tensor, address of its implementation, dispatch keys)`` of tensors that differ in both."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        plain = torch.empty(2, 3, device="cpu")
+        with torch.inference_mode():
+            inference = torch.empty(1, device="cpu")
+        conjugate = torch.empty(1, dtype=torch.complex64, device="cpu").conj()
+        tensors = [plain, inference, conjugate, torch.empty(1, device="meta"), plain.t()]
+        return [(t, t._cdata, torch._C._dispatch_keys(t).raw_repr()) for t in tensors]

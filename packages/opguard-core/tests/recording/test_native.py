@@ -1,0 +1,251 @@
+"""Calls that the native half records: the same records as the Python half, and no others."""
+
+import gc
+import operator
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from opguard.core import _site
+from opguard.core._site import site, subscript
+from opguard.core.recording.purity import facts
+from opguard.core.recording.recorder import CallRecorder
+
+
+def record(program, writer, *, native: bool) -> None:
+    """Write into ``writer`` what a recorder records while ``program`` runs."""
+    torch.manual_seed(0)
+    recorder = CallRecorder(writer, 4, threading.get_ident(), native=native)
+    _site.install(recorder)
+    try:
+        program()
+    finally:
+        _site.install(None)
+        recorder.close()
+    assert recorder.failures == 0, writer.marks
+    assert recorder.tensors == len(writer.tensors)
+    assert recorder.calls == len(writer.calls)
+
+
+def forward_and_backward() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    x, target = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    for _ in range(2):
+        hidden = site(0, model)(x)
+        hidden = site(1, operator.mul)(hidden, 2)
+        hidden = site(2, functional.dropout)(hidden, p=0.25, training=True)
+        first, *rest = site(3, hidden.split)(1, dim=1)
+        hidden = site(4, torch.cat)((first, *rest), dim=-1)
+        loss = site(5, functional.cross_entropy)(hidden, target, label_smoothing=0.1)
+        site(6, optimizer.zero_grad)()
+        site(7, loss.backward)()
+        site(8, optimizer.step)()
+
+
+def arguments_of_every_plain_kind() -> None:
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    site(0, x.permute)(2, 0, 1)
+    site(0, x.permute)((2, 0, 1))
+    site(0, torch.sum)(x, dim=[0, 2], keepdim=True, dtype=torch.float64)
+    site(0, torch.full)((2, 2), -0.0)
+    site(0, torch.mul)(x, 1e300)
+    site(0, torch.arange)(0, 5, device=torch.device("cpu"))
+    site(0, torch.einsum)("abc,abc->a", x, x)
+    site(0, x.to)(memory_format=torch.contiguous_format, dtype=torch.float16)
+    site(0, torch.tensor)([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    site(0, operator.getitem)(x, (0, slice(None, 2), None, ...))
+    subscript(0, x)[x > 3]
+    site(0, operator.getitem)({"a": x, "b": [x, None, True]}, "a")
+    site(0, torch.where)(x > 1, x, float("nan"))
+    site(0, x.max)(dim=0)
+    site(0, x.size)()
+    site(0, x.item if x.numel() == 1 else x[0, 0, 0].item)()
+    site(0, torch.stack)([x] * 20)
+    site(0, functional.pad)(x, (1, 1))
+
+
+def tensors_of_every_kind() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    for tensor in (
+        x.t(),
+        x.expand(4, 2, 3),
+        x[:0],
+        torch.tensor(3),
+        x.bool(),
+        torch.complex(x, x).conj(),
+        torch.complex(x, x).conj().imag,
+        x.to_sparse(),
+        torch.ones(3, device="meta"),
+        nn.Parameter(x),
+        x.as_subclass(type("Tagged", (torch.Tensor,), {})),
+    ):
+        site(0, torch.clone)(tensor)
+    freed = torch.ones(3)
+    freed.untyped_storage().resize_(0)
+    site(0, operator.getitem)([freed], 0)
+
+
+def calls_that_write() -> None:
+    module = nn.Linear(2, 2)
+    site(0, module)(torch.ones(1, 2))
+    with torch.no_grad():
+        site(1, module.weight.mul_)(2.0)
+        site(1, functional.relu)(module.weight, True)
+        site(1, functional.relu)(module.weight, inplace=True)
+        site(1, torch.add)(module.weight, 1, out=module.weight)
+        site(1, operator.iadd)(module.weight, 1.0)
+        subscript(1, module.weight)[0] = 0.5
+    site(1, functional.embedding)(torch.tensor([0]), module.weight.data, None, 0.1)
+    site(1, functional.batch_norm)(torch.randn(4, 2), torch.zeros(2), torch.ones(2), training=True)
+
+
+def calls_inside_calls() -> None:
+    def pack(tensor):
+        return site(1, torch.neg)(tensor)
+
+    x = torch.ones(2, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: -tensor):
+        y = site(0, torch.mul)(x, x)
+    site(2, y.sum().backward)()
+
+    def outer(x):
+        return site(1, torch.sin)(x)
+
+    site(0, outer)(x).sum().backward()
+
+
+def calls_that_raise() -> None:
+    with pytest.raises(RuntimeError):
+        site(0, torch.matmul)(torch.ones(2, 3), torch.ones(2, 3))
+    site(0, torch.relu)(torch.ones(1))
+
+
+def transforms() -> None:
+    def double(x):
+        return site(0, torch.mul)(x, 2.0)
+
+    torch.func.vmap(double)(torch.ones(2, 3))
+    torch.func.grad(lambda x: double(x).sum())(torch.ones(3))
+    from torch.utils.checkpoint import checkpoint
+
+    def block(x):
+        return site(1, torch.sin)(site(1, torch.sin)(x))
+
+    checkpoint(block, torch.ones(2, requires_grad=True), use_reentrant=False).sum().backward()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        forward_and_backward,
+        arguments_of_every_plain_kind,
+        tensors_of_every_kind,
+        calls_that_write,
+        calls_inside_calls,
+        calls_that_raise,
+        transforms,
+    ],
+    ids=lambda program: program.__name__,
+)
+def test_both_halves_write_the_same_records(program, new_writer) -> None:
+    native, python = new_writer(), new_writer()
+    record(program, native, native=True)
+    record(program, python, native=False)
+    assert len(native.calls) > 0
+    assert native.calls == python.calls
+    assert native.order == python.order
+    assert native.tensors == python.tensors
+    assert native.values == python.values
+    assert native.marks == python.marks
+
+
+def test_tensors_are_read_without_python_on_this_torch(writer, monkeypatch) -> None:
+    recorder = CallRecorder(writer, 4, threading.get_ident())
+    reads = []
+    monkeypatch.setattr(recorder._reader, "read", lambda *a: reads.append(a))
+    _site.install(recorder)
+    try:
+        site(0, torch.add)(torch.ones(3), nn.Parameter(torch.ones(3)))
+    finally:
+        _site.install(None)
+        recorder.close()
+    assert reads == []
+    assert len(writer.tensors) == 3
+
+
+@pytest.mark.parametrize(
+    "callee",
+    [
+        torch.Tensor.add_,
+        torch.ones(1).copy_,
+        torch.empty,
+        torch.empty_like,
+        torch.batch_norm,
+        torch.instance_norm,
+        functional.batch_norm,
+        functional.relu_,
+        nn.init.zeros_,
+        operator.iadd,
+        operator.setitem,
+        torch.ones(1).backward,
+        torch.ones(1).requires_grad_,
+        torch.ones(1).set_,
+        torch.set_num_threads,
+        torch.manual_seed,
+        torch.from_numpy,
+        torch._foreach_add_,
+        torch.compile(torch.relu, backend="eager"),
+        len,
+        print,
+        lambda x: x,
+    ],
+)
+def test_callee_that_may_write_or_do_anything_is_not_pure(callee) -> None:
+    assert facts(callee) is None
+
+
+@pytest.mark.parametrize(
+    ("callee", "random"),
+    [
+        (torch.relu, False),
+        (torch.cat, False),
+        (torch.ones(1).view, False),
+        (torch.Tensor.matmul, False),
+        (functional.linear, False),
+        (functional.cross_entropy, False),
+        (functional.dropout, True),
+        (functional.scaled_dot_product_attention, True),
+        (torch.randn, True),
+        (operator.matmul, False),
+    ],
+)
+def test_callee_that_only_reads_is_pure(callee, random) -> None:
+    found = facts(callee)
+    assert found is not None
+    assert (found.name, found.random) == (callee.__name__, random)
+
+
+def test_no_method_that_ends_in_an_underscore_is_pure() -> None:
+    builtins = (getattr(torch.Tensor, name, None) for name in dir(torch.Tensor))
+    pure = [item.__name__ for item in builtins if facts(item) is not None]
+    assert len(pure) > 300
+    assert [name for name in pure if name.endswith("_") and not name.startswith("__")] == []
+
+
+def test_metadata_of_autograd_nodes_stay_the_programs_own(recorder) -> None:
+    y = site(0, torch.mul)(torch.ones(1, requires_grad=True), 2)
+    assert dict(y.grad_fn.metadata) == {}
+
+
+def test_hooks_of_dead_nodes_are_not_taken_for_those_of_new_ones(recorder, writer) -> None:
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(2000):
+        y = site(0, torch.mul)(x, 2)
+        del y
+    gc.collect()
+    site(0, torch.mul)(x, 2).sum().backward()
+    assert [record.call for record in writer.tensors if record.role == 4] == [2001]
