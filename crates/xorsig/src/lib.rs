@@ -5,7 +5,8 @@
 //! - [`materialize`]: verified batches to Parquet tables of one rank.
 //! - [`perfetto`]: an encoder for flat Perfetto reports.
 //!
-//! The feature `python` adds `dlpack`, which borrows torch tensors, and the extension module `xorsig._xorsig`.
+//! The feature `python` adds `dlpack`, which borrows torch tensors, and the extension module
+//! `xorsig._xorsig`.
 
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]

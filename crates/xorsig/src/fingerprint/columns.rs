@@ -172,7 +172,7 @@ unsafe fn sum_group<L: Lanes, const N: usize, const PART: usize>(
         for _ in 0..block.columns / columns {
             for i in 0..N {
                 let source = at.wrapping_add(i * narrow);
-                if i * narrow % 64 == 0 {
+                if (i * narrow).is_multiple_of(64) {
                     for column in AHEAD..AHEAD + columns as isize {
                         L::prefetch(source.wrapping_offset(block.step * column));
                     }

@@ -49,10 +49,12 @@ pub(super) unsafe fn xor_ranges<L: Lanes>(data: &[u8], cuts: &[usize], out: &mut
 /// The instruction set of `L` is available.
 #[inline(always)]
 unsafe fn sum_by_address<L: Lanes>(data: &[u8], begin: usize, end: usize) -> L {
-    let bytes = &data[begin..end];
-    let lead = bytes.as_ptr().addr() % L::BYTES;
-    let mut at = bytes.as_ptr().wrapping_sub(lead);
-    let mut left = lead + bytes.len();
+    let length = data[begin..end].len();
+    // From `data`, not from the region: a register at a region's end may reach its neighbour.
+    let start = data.as_ptr().wrapping_add(begin);
+    let lead = start.addr() % L::BYTES;
+    let mut at = start.wrapping_sub(lead);
+    let mut left = lead + length;
     // SAFETY: `load_part` reads only bytes of the region. `load_within` is used where the whole
     // register lies in `data`, and `load` where it lies in the region.
     unsafe {

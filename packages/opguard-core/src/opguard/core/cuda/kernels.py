@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable
@@ -54,6 +55,8 @@ class Kernels:
         self._lock = threading.Lock()
         self._library: Library | None = None
         self._resident: dict[int, int] = {}
+        # The sizes of a training recur, and a plan costs as much as a launch.
+        self._workspace_bytes = functools.lru_cache(4096)(self._plan_workspace)
         self.problem = ""
 
     def usable(self, device: int) -> bool:
@@ -98,20 +101,20 @@ class Kernels:
             if out is None:
                 out = torch.empty(values, dtype=torch.int32, device=dense.device)
             nbytes = dense.numel() * dense.element_size()
-            plan = library.plan(nbytes, regions, schemes, self._resident[device])
+            workspace_bytes = self._workspace_bytes(nbytes, regions, schemes, device)
             workspace = None
-            if plan.workspace_bytes:
+            if workspace_bytes:
                 # From the allocator, whose blocks are ordered with this stream: a kept one would
                 # be shared by streams, and by a captured graph with what runs beside it.
-                workspace = torch.empty(
-                    plan.workspace_bytes, dtype=torch.uint8, device=dense.device
-                )
-        library.launch(
-            plan,
+                workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=dense.device)
+        library.fingerprint(
             dense.data_ptr() if nbytes else 0,
+            nbytes,
+            regions,
+            schemes,
             out.data_ptr(),
             0 if workspace is None else workspace.data_ptr(),
-            plan.workspace_bytes,
+            workspace_bytes,
             device,
             self._stream_of(device),
         )
@@ -121,6 +124,11 @@ class Kernels:
         """For a thread that fetches results: captures of other threads do not forbid it to."""
         if self._library is not None:
             self._library.relax_capture_mode()
+
+    def _plan_workspace(self, nbytes: int, regions: int, schemes: int, device: int) -> int:
+        assert self._library is not None
+        plan = self._library.plan(nbytes, regions, schemes, self._resident[device])
+        return int(plan.workspace_bytes)
 
     def _prepare(self, device: int) -> bool:
         with self._lock:
@@ -145,4 +153,9 @@ def capturing(tensor: torch.Tensor) -> bool:
 
     A launch would become part of the user's graph, so nothing may be launched meanwhile.
     """
-    return bool(tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+    if not tensor.is_cuda:
+        return False
+    if tensor.get_device() == torch.cuda.current_device():
+        return torch.cuda.is_current_stream_capturing()
+    with torch.cuda.device(tensor.get_device()):
+        return torch.cuda.is_current_stream_capturing()

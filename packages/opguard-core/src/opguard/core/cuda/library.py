@@ -119,8 +119,6 @@ class Library:
     Attributes:
         path: As given.
         found_via: As given.
-        launch_fingerprint: ``opguard_cuda_fingerprint`` itself, for callers that count nanoseconds;
-            returns the error code.
 
     Raises:
         OSError: It cannot be loaded.
@@ -147,7 +145,6 @@ class Library:
                 raise ValueError(f"it lacks opguard_cuda_{name}") from None
             function.restype, function.argtypes = result, arguments
             self._functions[name] = function
-        self.launch_fingerprint = self._functions["fingerprint"]
 
     def error_text(self, code: int) -> str:
         """English text of an error code."""
@@ -196,6 +193,28 @@ class Library:
             "launch",
             *(ctypes.byref(plan), data, out, statistics),
             *(workspace, workspace_bytes, device, stream),
+        )
+
+    def fingerprint(
+        self,
+        data: int,
+        nbytes: int,
+        regions: int,
+        schemes: int,
+        out: int,
+        workspace: int,
+        workspace_bytes: int,
+        device: int,
+        stream: int,
+    ) -> None:
+        """Fingerprint memory of a device by the plan for all of its blocks, in one call.
+
+        Raises:
+            CudaError: As :meth:`launch`.
+        """
+        self._check(
+            "fingerprint",
+            *(data, nbytes, regions, schemes, out, workspace, workspace_bytes, device, stream),
         )
 
     def relax_capture_mode(self) -> None:
