@@ -140,3 +140,37 @@ z = y * 2
 """
     spans, _ = observe(script)
     assert "y * 2" in spans
+
+
+def test_lines_of_a_library_and_modules_of_modules_make_a_call_opaque(
+    observe, tmp_path: Path
+) -> None:
+    library = tmp_path / "elsewhere"
+    library.mkdir()
+    (library / "trainer.py").write_text("def train(x):\n    return x.exp().sum()\n")
+    observe(
+        f"import sys\nsys.path.insert(0, {str(library)!r})\n"
+        "import torch, trainer\n"
+        "x = torch.ones(2, 2)\n"
+        "trainer.train(x)\n"
+        "torch.nn.Sequential(torch.nn.Linear(2, 2))(x)\n"
+        "torch.nn.functional.relu(x)\n"
+    )
+
+    polars = pytest.importorskip("polars", reason="reading Parquet in this test needs polars")
+    spans = polars.read_parquet(tmp_path / "tables" / "spans.parquet")
+    opaque = spans.filter((polars.col("flags") & 2) != 0)["line"].unique().sort().to_list()
+    assert opaque == [5, 6]
+
+
+def test_torch_jit_trace_with_its_check_works_as_without_a_mode(observe) -> None:
+    _, printed = observe(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x.relu().view(-1) * 2 + 0.5\n"
+        "traced = torch.jit.trace(Net(), torch.ones(2, 3))\n"
+        "print(traced(torch.ones(2, 3)).sum().item(), str(traced.graph).count('aten::'))\n"
+    )
+
+    assert "15.0 4" in printed
