@@ -2,16 +2,21 @@
 
 Each entry stands for a kind of bug and for the rule that finds it. The programs differ in shape: a
 convolutional autoencoder with a loader, a recurrent tagger inside a trainer class, and a mixture of
-experts on plain tensors with a hand-written update.
+experts on plain tensors with a hand-written update; a residual classifier with accumulation, weight
+average and autocast, a packed recurrent language model with tied weights, and a decoder with shared
+heads and recomputed layers.
 """
 
 from __future__ import annotations
 
 import shutil
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from opguard_warm import warm_launcher
 
 from opguard_e2e import run_diff
 
@@ -171,9 +176,152 @@ BUGS = {
         (Edit("layers.py", "(x @ weight + bias)", "((x @ weight).bfloat16().float() + bias)"),),
         (("candidate", "layers.py", "bfloat16"),),
     ),
+    "a moving average of another momentum": Bug(
+        "classifier",
+        (Edit("network.py", "momentum=0.1", "momentum=0.9"),),
+        (("baseline", "network.py", "self.norms[0](self.first"),),
+    ),
+    "a loss that is not divided by the number of batches": Bug(
+        "classifier",
+        (Edit("train.py", "(loss / optimisation.accumulate).backward()", "loss.backward()"),),
+        (
+            ("baseline", "train.py", "(loss / optimisation"),
+            ("candidate", "train.py", "loss.backward()"),
+        ),
+    ),
+    "weights averaged before the step": Bug(
+        "classifier",
+        (
+            Edit(
+                "train.py",
+                "                optimizer.step()\n"
+                "                warm.step()\n"
+                "                average.update(model)\n",
+                "                average.update(model)\n"
+                "                optimizer.step()\n"
+                "                warm.step()\n",
+            ),
+        ),
+        (
+            ("baseline", "network.py", "mine.lerp_("),
+            ("baseline", "train.py", "average.update(model)"),
+        ),
+    ),
+    "a schedule before the step": Bug(
+        "classifier",
+        (
+            Edit(
+                "train.py",
+                "                optimizer.step()\n                warm.step()\n",
+                "                warm.step()\n                optimizer.step()\n",
+            ),
+        ),
+        (
+            ("baseline", "train.py", "optimizer.step()"),
+            ("baseline", "train.py", "warm.step()"),
+        ),
+    ),
+    "weight decay on every parameter": Bug(
+        "classifier",
+        (Edit("network.py", '"weight_decay": 0.0', '"weight_decay": decay'),),
+        (("baseline", "train.py", "optimizer.step()"),),
+    ),
+    "clipping by another norm": Bug(
+        "classifier",
+        (
+            Edit(
+                "train.py",
+                "optimisation.largest_norm)",
+                "optimisation.largest_norm, norm_type=float('inf'))",
+            ),
+        ),
+        (("baseline", "train.py", "clip_grad_norm_"),),
+    ),
+    "weights that are no longer tied": Bug(
+        "language",
+        (Edit("model.py", "        self.project.weight = self.embed.weight\n", ""),),
+        (
+            ("baseline", "model.py", "self.project(self.drop"),
+            ("baseline", "model.py", 'nn.Linear(config["width"]'),
+        ),
+    ),
+    "a dropout rate in a configuration": Bug(
+        "language",
+        (Edit("model.py", '"drop": 0.2', '"drop": 0.1'),),
+        (("baseline", "model.py", "self.drop(self.embed(tokens))"),),
+    ),
+    "a target that is not shifted": Bug(
+        "language",
+        (Edit("train.py", "loss_of(logits, tokens[:, 1:]", "loss_of(logits, tokens[:, :-1]"),),
+        (("candidate", "train.py", "loss_of(logits, tokens"),),
+    ),
+    "heads repeated in another order": Bug(
+        "decoder",
+        (
+            Edit(
+                "parts.py",
+                "k = k.transpose(1, 2).repeat_interleave(times, dim=1)",
+                "k = k.transpose(1, 2).repeat(1, times, 1, 1)",
+            ),
+        ),
+        (("candidate", "parts.py", ".repeat(1, times"),),
+    ),
+    "masking after the softmax": Bug(
+        "decoder",
+        (
+            Edit(
+                "parts.py",
+                '        scores = scores.masked_fill(mask, float("-inf"))\n'
+                "        weights = F.softmax(scores, dim=-1)\n",
+                "        weights = F.softmax(scores, dim=-1)\n"
+                "        weights = weights.masked_fill(mask, 0.0)\n",
+            ),
+        ),
+        (
+            ("baseline", "parts.py", "scores.masked_fill"),
+            ("candidate", "parts.py", "weights.masked_fill"),
+            ("candidate", "parts.py", "F.softmax"),
+        ),
+    ),
 }
 
 HARMLESS = {
+    "a refactoring that keeps the operations": Bug(
+        "language",
+        (
+            Edit(
+                "train.py",
+                "        self.optimizer.zero_grad()\n        loss.backward()\n",
+                "        self.learn(loss)\n"
+                "        self.losses.append(loss.detach())\n\n"
+                "    def learn(self, loss):\n"
+                "        self.optimizer.zero_grad()\n        loss.backward()\n",
+            ),
+            Edit(
+                "train.py",
+                "        self.cosine.step()\n        self.losses.append(loss.detach())\n",
+                "        self.cosine.step()\n",
+            ),
+        ),
+        (),
+    ),
+    "arguments by keyword and an expression in two statements": Bug(
+        "decoder",
+        (
+            Edit(
+                "parts.py",
+                'masked_fill(mask, float("-inf"))',
+                'masked_fill(mask=mask, value=float("-inf"))',
+            ),
+            Edit(
+                "parts.py",
+                "        return self.out(mixed.transpose(1, 2).reshape(batch, length, -1))",
+                "        together = mixed.transpose(1, 2)\n"
+                "        return self.out(together.reshape(batch, length, -1))",
+            ),
+        ),
+        (),
+    ),
     "logging and comments": Bug(
         "tagger",
         (
@@ -251,11 +399,20 @@ def lines_with(path: Path, text: str) -> set[int]:
     return found
 
 
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[str]:
+    """Workers are forked from one process that has imported torch."""
+    with tempfile.TemporaryDirectory() as folder, warm_launcher(Path(folder)) as command:
+        yield command
+
+
 @pytest.mark.parametrize("name", BUGS)
-def test_first_origin_names_the_statement_of_the_bug(name: str, tmp_path: Path) -> None:
+def test_first_origin_names_the_statement_of_the_bug(
+    name: str, launcher: str, tmp_path: Path
+) -> None:
     bug = BUGS[name]
     baseline, candidate = make_pair(bug, tmp_path)
-    status, document = run_diff(baseline, candidate, tmp_path / "out")
+    status, document = run_diff(baseline, candidate, tmp_path / "out", launcher=launcher)
     assert status == 1
     first = document["first"]
     named = {
@@ -273,7 +430,9 @@ def test_first_origin_names_the_statement_of_the_bug(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_program_that_computes_the_same_has_no_origin(name: str, tmp_path: Path) -> None:
+def test_program_that_computes_the_same_has_no_origin(
+    name: str, launcher: str, tmp_path: Path
+) -> None:
     baseline, candidate = make_pair(HARMLESS[name], tmp_path)
-    status, document = run_diff(baseline, candidate, tmp_path / "out")
+    status, document = run_diff(baseline, candidate, tmp_path / "out", launcher=launcher)
     assert (status, document["origins"], document["first"]) == (0, [], None)

@@ -102,10 +102,17 @@ def run_tool(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str
 
 
 def run_diff(
-    baseline: Path, candidate: Path, output: Path, *script_arguments: str, ranks: int = 1
+    baseline: Path,
+    candidate: Path,
+    output: Path,
+    *script_arguments: str,
+    ranks: int = 1,
+    launcher: str | None = None,
 ) -> tuple[int, dict[str, Any]]:
     """Exit status and document of ``opguard-tools diff --json``."""
     launch = () if ranks == 1 else ("--nproc", str(ranks))
+    if launcher is not None:
+        launch = ("--launcher", launcher)
     completed = run_tool(
         *("diff", "--json", *launch),
         *("--baseline", str(baseline), "--candidate", str(candidate)),

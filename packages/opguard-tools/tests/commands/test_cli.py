@@ -159,9 +159,50 @@ def test_everything_after_two_dashes_belongs_to_the_workload() -> None:
 def test_recover_without_a_marker_has_nothing_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / ".opguard").mkdir()
+
     assert main(["recover", str(tmp_path)]) == 0
 
     assert "nothing to recover" in capsys.readouterr().out
+
+
+def test_recover_of_a_folder_in_which_nothing_ran_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["recover", "--json", str(tmp_path)]) == 3
+
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["error"]["type"] == "recovery_failed"
+    assert "name the checkout itself" in captured.err
+
+
+def test_arguments_of_the_script_without_two_dashes_are_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["diff", "--baseline", "a", "--candidate", "b", "--seed", "0"])
+
+    assert caught.value.code == 2
+    assert "stand after --" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["diff", "--json", "--nproc", "none"], ["diff", "--json", "--baseline", "a"]],
+    ids=["malformed", "incomplete"],
+)
+def test_usage_error_of_a_command_with_json_is_a_document_too(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert caught.value.code == 2
+    assert document["error"]["type"] == "usage"
+    assert document["error"]["message"] in captured.err
+    assert "usage:" in captured.err
 
 
 def test_recover_of_a_missing_checkout_fails(

@@ -7,10 +7,12 @@ there at once; what a command works with, it imports when it runs.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from opguard.tools._version import __version__
 from opguard.tools.commands import COMMANDS, Command
@@ -35,9 +37,23 @@ back.
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Explains a forgotten ``--``, and answers a command with ``--json`` in JSON as well."""
+
+    as_json = False
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and message, and exit with status 2."""
+        if message.startswith("unrecognized arguments:"):
+            message += " (arguments of the training's own script stand after --)"
+        if self.as_json:
+            print(json.dumps({"error": {"type": "usage", "message": message}}), flush=True)
+        super().error(message)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The command line's parser, with one subparser per command."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="opguard-tools",
         description=_DESCRIPTION,
         epilog=_EPILOG,
@@ -90,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Protocol requirements A1, A6.
     """
     own, workload = split_workload_arguments(sys.argv[1:] if arguments is None else arguments)
+    # The parser itself may be what fails, so it is not asked.
+    _Parser.as_json = "--json" in own
     parsed = build_parser().parse_args(own)
     command: Command = COMMANDS[parsed.command]
     if workload is not None and not command.takes_workload_arguments:

@@ -43,10 +43,17 @@ class RecoverCommand:
             Protocol requirement D7.
         """
         from opguard.tools.protocol.errors import OpGuardError
-        from opguard.tools.transaction import recover
+        from opguard.tools.transaction import RecoveryError, recover
+        from opguard.tools.transaction.layout import state_directory
 
         try:
             report = recover(arguments.checkout)
+            if not state_directory(report.checkout).is_dir():
+                raise RecoveryError(
+                    f"no operation has run in {report.checkout} (it has no .opguard folder), so "
+                    "there is nothing to put back; name the checkout itself, as it was given to "
+                    "`diff` or as `workload.cwd`"
+                )
         except OpGuardError as error:
             if arguments.json:
                 document = {"error": {"type": error.error_type, "message": error.message}}

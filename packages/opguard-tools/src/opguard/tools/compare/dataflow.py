@@ -32,10 +32,13 @@ def producers(
 
 
 def _produces(call: Call, wanted: dict[str, int], signed: set[int]) -> bool:
-    if not signed.isdisjoint(call.outputs.values()):
+    """Whether a call gives a wanted value that it was not given (as ``state_dict()`` is)."""
+    made = signed.intersection(call.outputs.values())
+    if not made.issubset(call.inputs.values()):
         return True
     return any(
-        slot.startswith(STATE_PREFIXES) and call.outputs.get(slot) == identity
+        slot.startswith(STATE_PREFIXES)
+        and call.outputs.get(slot) == identity != call.inputs.get(slot)
         for slot, identity in wanted.items()
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from opguard.tools.actions import ACTIONS
 from opguard.tools.protocol.catalogue import describe, error_catalogue
@@ -24,14 +26,31 @@ def action_schema(name: str) -> dict[str, Any]:
         Protocol requirement A9.
     """
     if name == "capabilities":
-        result = CapabilitiesResult.model_json_schema(mode="serialization")
+        result = _schema(CapabilitiesResult, "serialization")
         return {"request": None, "example_request": None, "result": result}
     action = ACTIONS[name]
     return {
-        "request": action.request.model_json_schema(mode="validation"),
+        "request": _schema(action.request, "validation"),
         "example_request": example(action.request),
-        "result": action.result.model_json_schema(mode="serialization"),
+        "result": _schema(action.result, "serialization"),
     }
+
+
+def _schema(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+    """A model's schema; what its docstring says about the code's own sources is left out."""
+    document: dict[str, Any] = _for_callers(model.model_json_schema(mode=mode))
+    return document
+
+
+def _for_callers(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_for_callers(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _for_callers(item) for key, item in value.items()}
+    if isinstance(found.get("description"), str):
+        found["description"] = found["description"].partition("\n\nSource:")[0]
+    return found
 
 
 def protocol_schema() -> dict[str, Any]:

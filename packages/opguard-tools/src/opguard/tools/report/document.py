@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from opguard.tools.compare.events import UnpairedCall
 from opguard.tools.compare.fingerprints import Fingerprint, FingerprintTable, relate
-from opguard.tools.compare.origin import Origin
+from opguard.tools.compare.origin import Origin, OriginKind
 from opguard.tools.compare.records import Call, Side
 from opguard.tools.compare.relations import Relation
 from opguard.tools.compare.results import Comparison, RankComparison
@@ -165,16 +165,23 @@ def _value(fingerprint: Fingerprint | None) -> dict[str, Any] | None:
 def _unpaired(comparison: Comparison, rank: RankComparison) -> Iterable[dict[str, Any]]:
     """Unpaired calls grouped by callsite, outermost ones only: what they run is not repeated."""
     calls = {(u.side, u.call.id) for u in rank.unpaired}
+    named = {
+        (side, call.site)
+        for origin in rank.origins
+        for side, call in ((Side.BASELINE, origin.baseline), (Side.CANDIDATE, origin.candidate))
+        if call is not None and origin.kind is OriginKind.UNPAIRED
+    }
     groups: dict[tuple[Side, int, str], list[UnpairedCall]] = {}
     for u in rank.unpaired:
         if (u.side, u.call.parent) not in calls:
             groups.setdefault((u.side, u.call.site, u.call.callee), []).append(u)
-    for (side, _, _), found in groups.items():
+    for (side, site, _), found in groups.items():
         first = found[0].call
         yield {
             "rank": rank.rank,
             "side": side.value,
             **(locate(first, comparison.capture(side)) or {}),
+            "of_origin": (side, site) in named,
             "calls": len(found),
             "calls_inside": sum(1 for u in found for _ in u.call.subtree()) - len(found),
             "first_step": first.step,

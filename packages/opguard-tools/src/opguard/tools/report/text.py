@@ -14,7 +14,7 @@ from opguard.tools.report.text_context import (
     repeatability_lines,
     warning_lines,
 )
-from opguard.tools.report.wording import NOT_REPEATABLE, headline
+from opguard.tools.report.wording import NOT_REPEATABLE, OTHER_UNPAIRED, headline
 
 MAX_ORIGINS = 10
 """Origins printed; the others are in report.html."""
@@ -186,10 +186,12 @@ def _inherited(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unpaired(document: Mapping[str, Any]) -> Iterator[str]:
-    groups: Sequence[Mapping[str, Any]] = document["unpaired"]
+    groups: Sequence[Mapping[str, Any]] = [
+        group for group in document["unpaired"] if not group["of_origin"]
+    ]
     if not groups:
         return
-    yield "Calls on one side only (no divergence by themselves):"
+    yield f"{OTHER_UNPAIRED}:"
     for group in groups[:MAX_UNPAIRED]:
         rank = f"rank {group['rank']}, " if len(document["ranks"]) > 1 else ""
         count = f"{group['calls']} calls" if group["calls"] != 1 else "1 call"

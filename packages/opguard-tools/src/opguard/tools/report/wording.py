@@ -26,6 +26,7 @@ CIRCUMSTANCE_HEADLINES: Final = {
 CIRCUMSTANCES_BEFORE: Final = "Before the first difference: the runs differ in what may explain it."
 CIRCUMSTANCES_ONLY: Final = "The runs differ in their circumstances; no recorded value differs."
 CIRCUMSTANCES_LATER: Final = "After the first difference, and perhaps because of it:"
+OTHER_UNPAIRED: Final = "Other calls on one side only (no divergence by themselves)"
 NOT_REPEATABLE: Final = "Not repeatable: equal runs of the baseline differ here as well"
 ALL_NOT_REPEATABLE: Final = (
     "No difference beyond what equal runs of the baseline show: every origin is at a place that is "
