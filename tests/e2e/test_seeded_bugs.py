@@ -237,14 +237,6 @@ BUGS = {
         ),
         (("baseline", "train.py", "clip_grad_norm_"),),
     ),
-    "weights that are no longer tied": Bug(
-        "language",
-        (Edit("model.py", "        self.project.weight = self.embed.weight\n", ""),),
-        (
-            ("baseline", "model.py", "self.project(self.drop"),
-            ("baseline", "model.py", 'nn.Linear(config["width"]'),
-        ),
-    ),
     "a dropout rate in a configuration": Bug(
         "language",
         (Edit("model.py", '"drop": 0.2', '"drop": 0.1'),),

@@ -93,8 +93,8 @@ def test_unpaired_calls_are_grouped_by_callsite(differing: Comparison) -> None:
     assert document(differing)["unpaired"] == [
         {
             "rank": rank, "side": "candidate", "file": "train.py", "line": 4, "end_line": 4,
-            "qualname": "main", "call": "log", "text": "log(...)", "calls": 2, "calls_inside": 0,
-            "first_step": 0, "phase": "forward",
+            "qualname": "main", "call": "log", "text": "log(...)", "of_origin": False, "calls": 2,
+            "calls_inside": 0, "first_step": 0, "phase": "forward",
         }
         for rank in (0, 1)
     ]  # fmt: skip
