@@ -64,11 +64,13 @@ def launcher() -> Iterator[str]:
 
 
 def records(trace: dict[str, object], folder: Path) -> dict[str, pl.DataFrame]:
-    """Every table of rank 0 without times; threads are numbered as they appear."""
+    """Every table of rank 0 without times, in order; threads are numbered as they appear."""
     made = materialize_capture(Path(str(trace["capture"])), str(trace["capture_id"]), [0], folder)
     tables: dict[str, pl.DataFrame] = {}
     for path in sorted(made.folders[0].glob("*.parquet")):
         table = pl.read_parquet(path)
+        if path.stem == "calls":
+            table = table.sort("call")
         if "thread" in table.columns:
             order = {
                 thread: n for n, thread in enumerate(table["thread"].unique(maintain_order=True))

@@ -39,7 +39,7 @@ def warm_launcher(folder: Path) -> Iterator[str]:
         yield f"{sys.executable} {__file__} {address}"
     finally:
         server.terminate()
-        server.wait()
+        server.communicate()
 
 
 def serve(address: str) -> list[str]:
