@@ -43,7 +43,9 @@ fn dense(criterion: &mut Criterion) {
 fn transposed(criterion: &mut Criterion) {
     let side = 1000usize;
     for itemsize in [1, 2, 4, 8] {
-        let data: Vec<u8> = (0..side * side * itemsize).map(|i| (i % 251) as u8).collect();
+        let data: Vec<u8> = (0..side * side * itemsize)
+            .map(|i| (i % 251) as u8)
+            .collect();
         let mut group = criterion.benchmark_group(format!("transpose of {itemsize}-byte items"));
         group.throughput(Throughput::Bytes(data.len() as u64));
         let layout = Layout::new(&[side, side], &[1, side as isize], itemsize).expect("a layout");
