@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import xorsig
 from opguard.core import determinism
 from opguard.core._version import __version__
+from opguard.core.device_activity import device_activity
 from opguard.core.environment import Rank
 from opguard.core.selection import Selection
 
@@ -93,6 +94,7 @@ def publish_receipt(
         "determinism": {"requested": deterministic, "settings": determinism.settings()},
         "observer_effects": list(observer_effects),
         "selection": recording.selection.document(),
+        "device_activity": device_activity(os.environ),
         "counts": {k: v for k, v in totals.items() if k not in ("batches", "records")},
         "environment": environment_facts(),
         "started_unix_ns": recording.started_unix_ns,

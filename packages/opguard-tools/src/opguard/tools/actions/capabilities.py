@@ -48,7 +48,7 @@ _ABSENT = {
     "waits for its fingerprints. The kernels of opguard-cuda have been run in emulation only; "
     "without that package tensors on a device use tensor operations.",
     "device_attribution": "Device kernels and CUDA runtime calls per callsite; "
-    "OPGUARD_CALLSITE_CUPTI and OPGUARD_CALLSITE_CUDAAPI have no effect.",
+    "results state OPGUARD_CALLSITE_CUPTI and OPGUARD_CALLSITE_CUDAAPI as off or unavailable.",
 }
 
 

@@ -72,6 +72,7 @@ def run(request: TraceRequest) -> TraceResult:
                 plan=str(plan_copy),
                 plan_sha256=plan.sha256,
                 selection=_recorded_selection(evidence),
+                device_activity=_device_activity(evidence),
                 instrumented_files=[file.path for file in plan.plan.files],
             ),
         )
@@ -98,3 +99,9 @@ def _save_sources(plan: CheckedPlan, folder: Path) -> None:
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
+
+
+def _device_activity(evidence: Evidence) -> dict[str, str]:
+    """What the first receipt says about device activity; nothing where there is no receipt."""
+    receipt = next(iter(evidence.receipts.values()), None)
+    return {} if receipt is None else receipt.device_activity

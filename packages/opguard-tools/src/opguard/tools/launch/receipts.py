@@ -66,6 +66,7 @@ class Receipt(BaseModel):
     determinism: DeterminismPolicy
     observer_effects: list[str]
     selection: RecordedSelection | None = None
+    device_activity: dict[str, str] = Field(default_factory=dict)
     counts: dict[str, int] = Field(default_factory=dict)
     ended_unix_ns: int
 

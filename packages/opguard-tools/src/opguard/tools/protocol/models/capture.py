@@ -235,6 +235,12 @@ class TraceResult(CaptureResult):
         description="What the recording was limited to; null when it was not.",
         examples=[None],
     )
+    device_activity: dict[str, str] = Field(
+        default={},
+        description="Whether device kernels and CUDA runtime calls were collected, by the variable "
+        "that switches them: off, or why they are unavailable.",
+        examples=[{"OPGUARD_CALLSITE_CUPTI": "off"}],
+    )
     instrumented_files: list[str] = Field(
         description="Source files that were instrumented and restored, relative to the checkout, "
         "in the plan's order.",
