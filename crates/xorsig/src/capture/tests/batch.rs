@@ -67,6 +67,46 @@ fn every_truncation_and_extension_of_a_batch_is_found() {
 }
 
 #[test]
+fn random_damage_to_a_large_batch_is_found() {
+    let mut records = sample();
+    records.ends.clear();
+    records.values.clear();
+    records.marks.clear();
+    // SplitMix64: fingerprints that no compressor shortens, and where the damage goes.
+    let mut seed = 1u64;
+    let mut random = move || {
+        seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let x = (seed ^ (seed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    };
+    for tick in 13..50_000 {
+        let signature = [random().to_le_bytes(), random().to_le_bytes()].concat();
+        let row = TensorRow {
+            tick,
+            call: 11,
+            role: 0,
+            slot: 5,
+            layout: 2,
+            signature: Some(&signature),
+            note: 0,
+        };
+        records.tensors.push(row, 16);
+    }
+    let mut file = encode(&IDENTITY, 9, 11, &records);
+    assert_eq!(decode(&file).unwrap().1, records);
+    assert!(file.len() > 800_000);
+    for _ in 0..2000 {
+        let bit = random() as usize % (8 * file.len());
+        file[bit / 8] ^= 1 << (bit % 8);
+        assert!(decode(&file).is_err(), "bit {bit}");
+        file[bit / 8] ^= 1 << (bit % 8);
+        let length = random() as usize % file.len();
+        assert!(decode(&file[..length]).is_err(), "{length} bytes");
+    }
+}
+
+#[test]
 fn damage_behind_right_checksums_is_refused_without_panic_or_large_allocation() {
     let file = sample_file();
     for at in HEADER_BYTES..file.len() {
