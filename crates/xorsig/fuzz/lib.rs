@@ -4,16 +4,16 @@
 //! reserves memory that the bytes do not justify (the fuzzer limits it). Checksums would stop
 //! nearly every input at the door; they are therefore made right first.
 
-use std::cell::RefCell;
-use std::fs;
-use std::path::{Path, PathBuf};
+#[cfg(feature = "tables")]
+mod tables;
 
 use xorsig::capture::decode::decode;
 use xorsig::capture::encode::{Identity, encode};
 use xorsig::capture::header::{HEADER_BYTES, Header, crc64};
-use xorsig::capture::reader::{CaptureReader, Expected};
-use xorsig::capture::{batch_file_name, receipt};
-use xorsig::materialize::materialize as write_tables;
+use xorsig::capture::receipt;
+
+#[cfg(feature = "tables")]
+pub use tables::materialize;
 
 const CAPTURE_ID: [u8; 16] = *b"fuzzed capture!!";
 
@@ -39,11 +39,7 @@ pub fn receipt(bytes: &[u8]) {
         assert!(bytes.ends_with(text.as_bytes()));
     }
     // The same bytes as the text behind a right first line.
-    let line = format!(
-        "xorsig-receipt 1 {} {:016x}\n",
-        bytes.len(),
-        crc64(bytes)
-    );
+    let line = format!("xorsig-receipt 1 {} {:016x}\n", bytes.len(), crc64(bytes));
     let whole = [line.as_bytes(), bytes].concat();
     assert_eq!(
         receipt::parse(&whole).ok(),
@@ -52,41 +48,6 @@ pub fn receipt(bytes: &[u8]) {
     for cut in [1, line.len() - 1, whole.len() - 1] {
         assert!(receipt::parse(&whole[..cut]).is_err());
     }
-}
-
-/// The batches of a directory: verification and tables agree on how much of them is whole.
-///
-/// The bytes are a sequence of batches, each behind its length (u16, little-endian).
-pub fn materialize(bytes: &[u8]) {
-    thread_local! {
-        static FOLDER: RefCell<PathBuf> = RefCell::new(scratch());
-    }
-    FOLDER.with_borrow(|folder| {
-        let rank = folder.join("rank-0");
-        fs::create_dir_all(&rank).expect("a folder for the batches");
-        let mut rest = bytes;
-        let mut sequence = 0;
-        while let Some((length, after)) = rest.split_first_chunk::<2>() {
-            let length = usize::from(u16::from_le_bytes(*length)).min(after.len());
-            let (batch, after) = after.split_at(length);
-            let file = rank.join(batch_file_name(sequence));
-            fs::write(file, seal(batch, sequence)).expect("a batch");
-            sequence += 1;
-            rest = after;
-        }
-        let open = || CaptureReader::open(&rank, CAPTURE_ID, 0, Expected::default());
-        let verified = open().and_then(CaptureReader::finish);
-        let tables = folder.join("tables");
-        let partial = write_tables(open().expect("a listing"), &tables, true).expect("tables");
-        match verified {
-            Ok(summary) => {
-                assert_eq!(partial.incomplete, None);
-                assert_eq!(partial.summary, summary);
-            }
-            Err(_) => assert!(partial.incomplete.is_some()),
-        }
-        fs::remove_dir_all(&rank).expect("the batches to go");
-    });
 }
 
 /// `bytes` as the payload and the free fields of a header whose checksums, sizes, sequence and
@@ -125,21 +86,16 @@ pub fn unseal(file: &[u8]) -> Option<Vec<u8>> {
     for field in [header.first_tick, header.records, header.last_tick] {
         bytes.extend_from_slice(&field.to_le_bytes());
     }
-    bytes.extend_from_slice(&[header.sections as u8, header.regions as u8, 0, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(&[
+        header.sections as u8,
+        header.regions as u8,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]);
     bytes.extend_from_slice(&file[HEADER_BYTES..]);
     Some(bytes)
-}
-
-/// A folder for this process, in memory where the system has such.
-fn scratch() -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() {
-        memory.to_owned()
-    } else {
-        std::env::temp_dir()
-    };
-    let folder = parent.join(format!("xorsig-fuzz-{}", std::process::id()));
-    // Left by an earlier process of the same number.
-    let _ = fs::remove_dir_all(&folder);
-    folder
 }

@@ -5,6 +5,7 @@
 //! - [`materialize`]: verified batches to Parquet tables of one rank.
 //! - [`perfetto`]: an encoder for flat Perfetto reports.
 //!
+//! [`materialize`] and [`perfetto`] are the feature `tables`, which is on by default.
 //! The feature `python` adds `dlpack`, which borrows torch tensors, and the extension module
 //! `xorsig._xorsig`.
 
@@ -16,7 +17,9 @@ pub mod capture;
 #[cfg(feature = "python")]
 pub mod dlpack;
 pub mod fingerprint;
+#[cfg(feature = "tables")]
 pub mod materialize;
+#[cfg(feature = "tables")]
 pub mod perfetto;
 
 #[cfg(feature = "python")]

@@ -112,7 +112,9 @@ fn written() -> Vec<Vec<u8>> {
             })
         })
     };
-    writer.append(|batch| batch.mark(0, 0, 0, "")).expect("a record");
+    writer
+        .append(|batch| batch.mark(0, 0, 0, ""))
+        .expect("a record");
     writer.flush().expect("a batch");
     for count in [1, 2, 40] {
         record(count).expect("records");
@@ -155,6 +157,10 @@ fn first_inputs_are_what_a_writer_makes() {
     for (index, input) in inputs.iter().enumerate() {
         // Times differ from run to run; what they are stored in does not.
         let kept = fs::read(corpus("batch").join(format!("written-{index}"))).expect("an input");
-        assert_eq!(kept[..26], input[..26], "the format has changed: write the corpus afresh");
+        assert_eq!(
+            kept[..26],
+            input[..26],
+            "the format has changed: write the corpus afresh"
+        );
     }
 }
