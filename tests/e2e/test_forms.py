@@ -9,7 +9,7 @@ from opguard_traced import run_traced
 
 from opguard_e2e import make_checkout
 
-FORMS = {"control": 1, "processes": 1}
+FORMS = {"control": 1, "processes": 1, "distributed": 2}
 """Programs below ``forms``, by their number of ranks. Each prints what it computed."""
 
 
