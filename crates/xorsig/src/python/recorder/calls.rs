@@ -11,7 +11,8 @@ use super::flatten::Found;
 use super::frame::CallFrame;
 use super::sink::End;
 use super::slots::Slots;
-use super::{Recorder, State, role};
+use super::state::State;
+use super::{Recorder, role};
 use crate::capture::append::Begin;
 
 const FORWARD: u8 = 0;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 
-use super::Reading;
+use super::state::Reading;
 
 /// A known parameter or gradient before and after a change; `None` where it was absent.
 #[derive(Clone)]

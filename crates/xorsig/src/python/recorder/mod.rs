@@ -13,34 +13,37 @@ mod frame;
 mod gradients;
 mod known;
 mod modules;
+mod parameters;
 mod plans;
 mod reading;
+mod run;
 mod sink;
 mod slots;
+mod state;
 mod torch;
 mod values;
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyBytes, PyDict, PyList, PySet, PyTuple};
-use pyo3::{PyTraverseError, PyVisit, intern};
+use pyo3::types::{PyBytes, PyDict, PyList, PySet};
+use pyo3::{PyTraverseError, PyVisit};
 
 use access::{Probe, TensorAccess};
 pub use effects::Effects;
-use flatten::Flattener;
 pub use frame::CallFrame;
 use gradients::{Accessors, Watched};
 use known::Known;
-pub use known::KnownParameters;
+pub use parameters::KnownParameters;
 use plans::Plans;
 use reading::Reader;
-use sink::{End, Row, Rows, Sink};
-use slots::{Slot, Slots};
+pub use run::run;
+use sink::{Row, Rows, Sink};
+use slots::Slots;
+use state::{Signature, State};
 use torch::Torch;
 use values::Values;
 
@@ -53,49 +56,6 @@ mod role {
     pub const GRADIENT: u8 = 4;
     pub const RANDOM_BEFORE: u8 = 5;
     pub const RANDOM_AFTER: u8 = 6;
-}
-
-/// A part of a tensor as recorded.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Part {
-    /// What continues the tensor's slot.
-    suffix: String,
-    layout: u32,
-    signature: Option<Vec<u8>>,
-    note: u32,
-}
-
-/// Slot and signature of a record, for Python.
-type Signature<'py> = (String, Option<Bound<'py, PyBytes>>);
-
-impl Part {
-    fn signature_at<'py>(&self, py: Python<'py>, slot: &str) -> Signature<'py> {
-        let signature = self.signature.as_deref();
-        let signature = signature.map(|bytes| PyBytes::new(py, bytes));
-        (format!("{slot}{}", self.suffix), signature)
-    }
-}
-
-/// A tensor as recorded; most have one part.
-pub type Reading = Arc<[Part]>;
-
-/// Everything that recording a call changes.
-pub struct State {
-    sink: Sink,
-    reader: Reader,
-    slots: Slots,
-    values: Values,
-    plans: Plans,
-    torch: Torch,
-    watched: Watched,
-    known: Known,
-    rows: Rows,
-    /// Callsites that are left to Python; the set may grow.
-    deep: Py<PySet>,
-    /// Phases that are recorded.
-    phases: HashSet<u8>,
-    /// Python's reader of tensors of any kind.
-    python_reader: Py<PyAny>,
 }
 
 /// State of a recorder, and its native path; ``opguard.core`` subclasses it.
@@ -190,208 +150,9 @@ impl Recorder {
     }
 }
 
-impl State {
-    fn flattener(&mut self) -> Flattener<'_> {
-        Flattener {
-            slots: &mut self.slots,
-            values: &mut self.values,
-            reader: &self.reader,
-            sink: &self.sink,
-        }
-    }
-
-    /// Gathers the record of a tensor, or of each of its parts.
-    fn record(&mut self, role: u8, slot: Slot, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = tensor.py();
-        let start = self.rows.bytes.len();
-        let read = self.reader.read(tensor, &self.sink, &mut self.rows.bytes)?;
-        if let Some(layout) = read {
-            let signature = Some((start as u32, self.rows.bytes.len() as u32));
-            self.rows.rows.push(Row::Tensor {
-                role,
-                slot: self.slots.tensor_id(py, slot, &self.sink)?,
-                layout,
-                signature,
-                note: 0,
-            });
-            return Ok(());
-        }
-        let reading = self.read_with_python(tensor)?;
-        let slot = self.slots.spelling(slot).to_owned();
-        self.gather(py, role, &slot, Some(&reading))
-    }
-
-    /// The fingerprint of a tensor of any kind.
-    fn reading(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<Reading> {
-        let mut signature = Vec::new();
-        match self.reader.read(tensor, &self.sink, &mut signature)? {
-            Some(layout) => Ok(Arc::new([Part {
-                suffix: String::new(),
-                layout,
-                signature: Some(signature),
-                note: 0,
-            }])),
-            None => self.read_with_python(tensor),
-        }
-    }
-
-    fn read_with_python(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Reading> {
-        let py = tensor.py();
-        let parts = self
-            .python_reader
-            .call_method1(py, intern!(py, "read"), ("", tensor))?;
-        let parts = parts.bind(py).cast::<PyList>()?.iter().map(|part| {
-            let (suffix, (layout, signature, note)) =
-                part.extract::<(String, (u32, Option<Bound<'_, PyBytes>>, u32))>()?;
-            Ok(Part {
-                suffix,
-                layout,
-                signature: signature.map(|bytes| bytes.as_bytes().to_vec()),
-                note,
-            })
-        });
-        parts.collect::<PyResult<Vec<_>>>().map(Arc::from)
-    }
-
-    /// Gathers the records of a reading; an absent tensor is the value `None`.
-    fn gather(
-        &mut self,
-        py: Python<'_>,
-        role: u8,
-        slot: &str,
-        reading: Option<&Reading>,
-    ) -> PyResult<()> {
-        let Some(parts) = reading else {
-            let slot = self.sink.name(py, slot)?;
-            self.rows.value(role, slot, "None".into());
-            return Ok(());
-        };
-        for part in parts.iter() {
-            let slot = match part.suffix.as_str() {
-                "" => self.sink.name(py, slot)?,
-                suffix => self.sink.name(py, &format!("{slot}{suffix}"))?,
-            };
-            let signature = part.signature.as_deref();
-            self.rows
-                .tensor(role, slot, part.layout, signature, part.note);
-        }
-        Ok(())
-    }
-
-    /// Writes a gradient under each of its places; `false` if it is not plain memory.
-    fn gradient(
-        &mut self,
-        recorder: &Recorder,
-        gradient: &Bound<'_, PyAny>,
-        places: &[(u64, u32)],
-    ) -> PyResult<bool> {
-        let py = gradient.py();
-        self.rows.clear();
-        let read = self
-            .reader
-            .read(gradient, &self.sink, &mut self.rows.bytes)?;
-        let Some(layout) = read else {
-            return Ok(false);
-        };
-        let signature = Some((0, self.rows.bytes.len() as u32));
-        for &(call, slot) in places {
-            self.rows.rows.clear();
-            self.rows.rows.push(Row::Tensor {
-                role: role::GRADIENT,
-                slot,
-                layout,
-                signature,
-                note: 0,
-            });
-            recorder.count(&self.rows);
-            self.sink.write(py, call, &self.rows, None)?;
-        }
-        Ok(true)
-    }
-
-    /// Writes what is gathered, what became of the random generators, and the end of a call.
-    fn end(
-        &mut self,
-        recorder: &Recorder,
-        py: Python<'_>,
-        native: &calls::Native<'_>,
-        end: End,
-    ) -> PyResult<()> {
-        if let Some(before) = &native.random {
-            let after = self.torch.random(py)?;
-            for (slot, text) in before.iter() {
-                let now = after.get_item(&slot)?;
-                if now
-                    .as_ref()
-                    .is_none_or(|now| !now.eq(&text).unwrap_or(false))
-                {
-                    let slot = self.sink.name(py, slot.extract()?)?;
-                    let before = text.extract::<String>()?;
-                    let after = now.map_or_else(|| Ok("None".to_owned()), |now| now.extract())?;
-                    self.rows.value(role::RANDOM_BEFORE, slot, before.into());
-                    self.rows.value(role::RANDOM_AFTER, slot, after.into());
-                }
-            }
-        }
-        recorder.count(&self.rows);
-        let call = native.frame.get().number();
-        self.sink.write(py, call, &self.rows, Some(end))
-    }
-}
-
-/// Calls `callee` and records the call, natively if it is of the kind that can be.
-pub fn run<'py>(
-    this: &Bound<'py, Recorder>,
-    site: u32,
-    callee: &Bound<'py, PyAny>,
-    args: &Bound<'py, PyTuple>,
-    kwargs: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let begun = match Recorder::begin_native(this, site, callee, args, kwargs) {
-        Ok(Some(native)) => native,
-        Ok(None) => return Ok(None),
-        Err(error) => {
-            failed(this, error)?;
-            return callee.call(args, kwargs).map(Some);
-        }
-    };
-    match callee.call(args, kwargs) {
-        Ok(result) => {
-            if let Err(error) = Recorder::finish_native(this, &begun, Ok(&result)) {
-                failed(this, error)?;
-            }
-            Ok(Some(result))
-        }
-        Err(error) => {
-            let raised = error.value(this.py());
-            match Recorder::finish_native(this, &begun, Err(raised)) {
-                Err(failure) => match failed(this, failure) {
-                    Ok(()) => Err(error),
-                    Err(failure) => Err(super::callsite::in_context(
-                        this.py(),
-                        failure,
-                        error.value(this.py()).clone(),
-                    )),
-                },
-                Ok(()) => Err(error),
-            }
-        }
-    }
-}
-
 /// The error of a use before [`Recorder::connect`].
 fn not_connected() -> PyErr {
     PyValueError::new_err("the recorder is not connected to torch")
-}
-
-/// Notes a failure of the recorder; an exception that belongs to the workload comes back.
-fn failed(this: &Bound<'_, Recorder>, error: PyErr) -> PyResult<()> {
-    let py = this.py();
-    if !error.is_instance_of::<PyException>(py) {
-        return Err(error);
-    }
-    this.call_method1(intern!(py, "_failed"), ("native call", error.value(py)))?;
-    Ok(())
 }
 
 #[pymethods]

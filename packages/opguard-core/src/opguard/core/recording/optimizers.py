@@ -112,6 +112,8 @@ def _state(
 ) -> Iterator[tuple[str, Any]]:
     """``(slot, item)`` of everything in the optimizer's state."""
     state = optimizer.state
+    if not state:
+        return
     for name, parameter in members:
         if parameter in state:
             for key, item in state[parameter].items():

@@ -1,0 +1,59 @@
+//! One call through an instrumented callsite.
+
+use pyo3::exceptions::PyException;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::super::callsite::in_context;
+use super::Recorder;
+
+/// Calls `callee` and records the call, natively if it is of the kind that can be.
+pub fn run<'py>(
+    this: &Bound<'py, Recorder>,
+    site: u32,
+    callee: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let begun = match Recorder::begin_native(this, site, callee, args, kwargs) {
+        Ok(Some(native)) => native,
+        Ok(None) => return Ok(None),
+        Err(error) => {
+            failed(this, error)?;
+            return callee.call(args, kwargs).map(Some);
+        }
+    };
+    match callee.call(args, kwargs) {
+        Ok(result) => {
+            if let Err(error) = Recorder::finish_native(this, &begun, Ok(&result)) {
+                failed(this, error)?;
+            }
+            Ok(Some(result))
+        }
+        Err(error) => {
+            let raised = error.value(this.py());
+            match Recorder::finish_native(this, &begun, Err(raised)) {
+                Err(failure) => match failed(this, failure) {
+                    Ok(()) => Err(error),
+                    Err(failure) => Err(in_context(
+                        this.py(),
+                        failure,
+                        error.value(this.py()).clone(),
+                    )),
+                },
+                Ok(()) => Err(error),
+            }
+        }
+    }
+}
+
+/// Notes a failure of the recorder; an exception that belongs to the workload comes back.
+fn failed(this: &Bound<'_, Recorder>, error: PyErr) -> PyResult<()> {
+    let py = this.py();
+    if !error.is_instance_of::<PyException>(py) {
+        return Err(error);
+    }
+    this.call_method1(intern!(py, "_failed"), ("native call", error.value(py)))?;
+    Ok(())
+}
