@@ -297,14 +297,9 @@ HARMLESS = {
         ),
         (),
     ),
-    "arguments by keyword and an expression in two statements": Bug(
+    "an expression in two statements": Bug(
         "decoder",
         (
-            Edit(
-                "parts.py",
-                'masked_fill(mask, float("-inf"))',
-                'masked_fill(mask=mask, value=float("-inf"))',
-            ),
             Edit(
                 "parts.py",
                 "        return self.out(mixed.transpose(1, 2).reshape(batch, length, -1))",
