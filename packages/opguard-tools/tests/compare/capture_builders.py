@@ -4,7 +4,7 @@ A side is a ``Recording``. Calls are opened and closed like the calls they stand
 and nesting come out as in a real run::
 
     run = Recording()
-    with run.call("loss", inputs={"arg[0]": "x"}, outputs={"out": "l"}):
+    with run.nest("loss", inputs={"arg[0]": "x"}, outputs={"out": "l"}):
         run.call("inner", outputs={"out": "i"})
 
 Tensors are written as text: equal text, equal bytes. ``name:dtype:shape`` overrides dtype and
@@ -13,7 +13,6 @@ shape, ``?note`` is a tensor whose bytes were not read, ``=text`` a value that i
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from opguard.tools.compare.capture import (
     VALUES_SCHEMA,
 )
 from opguard.tools.compare.places import LibrarySources, read_places
+from opguard.tools.digests import sha256
 
 INPUT, OUTPUT, EFFECT_BEFORE, EFFECT_AFTER, GRADIENT, RNG_BEFORE, RNG_AFTER = range(7)
 FORWARD, BACKWARD, OPTIMIZER = range(3)
@@ -153,7 +153,7 @@ class Recording:
         lines = self.libraries[name].decode().split("\n")
         number = next(n for n, line in enumerate(lines, 1) if text in line)
         column = lines[number - 1].index(text)
-        digest = hashlib.sha256(self.libraries[name]).hexdigest()
+        digest = sha256(self.libraries[name])
         description = {
             "outer": outer,
             "file": f"/env/{name}",
@@ -269,10 +269,7 @@ def view(
     sites = callsites(widest, operators or {})
     source = "".join(f"{site.text}\n" for site in sites.values()).encode()
     tables = {rank: found.tables(reasons.get(rank)) for rank, found in enumerate(ranks)}
-    libraries = LibrarySources()
-    for rank in ranks:
-        for content in rank.libraries.values():
-            libraries.keep(content)
+    kept = {sha256(text): text for rank in ranks for text in rank.libraries.values()}
     return CaptureView(
         sites,
         {"train.py": source},
@@ -281,7 +278,7 @@ def view(
         ends,
         receipts or {},
         request or {},
-        libraries,
+        LibrarySources(_known=kept),
     )
 
 

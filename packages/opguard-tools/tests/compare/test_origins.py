@@ -296,6 +296,26 @@ def test_moved_generator_explains_the_first_differing_output() -> None:
     assert "left it in another; train.py:2 `dropout(...)` drew from it" in why(found)
 
 
+def test_generator_that_only_a_call_inside_moved_does_not_explain_the_call_around_it() -> None:
+    sides = Recording(), Recording()
+    for run, state, out in zip(sides, ("s0", "s1"), ("y", "z"), strict=True):
+        moves = {"rng.torch": (state, state + "+")}
+        with run.nest("model", inputs={"arg[0]": "x"}, outputs={"out": out}, rng=moves):
+            run.call("shuffle", outputs={"out": "p"}, rng=moves)
+
+    assert summary(compare(*sides)) == [("outputs_differ", "model", "model", ["out"])]
+
+
+def test_generator_that_a_call_moved_beyond_those_inside_explains_its_output() -> None:
+    sides = Recording(), Recording()
+    for run, state, out in zip(sides, ("s0", "s1"), ("y", "z"), strict=True):
+        outer = {"rng.torch": (state, state + "++")}
+        with run.nest("model", inputs={"arg[0]": "x"}, outputs={"out": out}, rng=outer):
+            run.call("shuffle", outputs={"out": "p"}, rng={"rng.torch": (state, state + "+")})
+
+    assert summary(compare(*sides)) == [("unexplained_input", "model", "model", ["rng.torch"])]
+
+
 def test_unpaired_call_that_moved_the_generator_is_the_origin() -> None:
     baseline, candidate = Recording(), Recording()
     candidate.call("warmup", rng={"rng.torch": ("s0", "s1")})

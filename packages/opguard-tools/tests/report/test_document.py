@@ -7,7 +7,8 @@ import pytest
 from capture_builders import Recording, align_by_callee, view
 
 from opguard.tools.compare import Comparison, compare_captures
-from opguard.tools.report import RankReportFile, Reports, document
+from opguard.tools.report import RankReportFile, Reports, document, render_text
+from opguard.tools.report.html import render_html
 
 
 def test_document_has_the_promised_fields(differing: Comparison) -> None:
@@ -53,6 +54,7 @@ def test_origin_names_both_sides_slots_and_regions(differing: Comparison) -> Non
         "relation_source": "exact",
         "baseline": place,
         "candidate": place,
+        "slots_of": None,
         "slots": [
             {
                 "slot": "out",
@@ -71,6 +73,27 @@ def test_origin_names_both_sides_slots_and_regions(differing: Comparison) -> Non
         "repeats": None,
         "repeat_of": None,
     }
+
+
+def test_slots_that_show_an_unpaired_origin_name_the_call_they_belong_to() -> None:
+    sides = Recording(), Recording()
+    for run, angles, value in zip(sides, ("cat", "repeat"), ("y", "z"), strict=True):
+        run.call(angles, inputs={"self": "x"}, outputs={"out": value})
+        run.call("cos", inputs={"self": value}, outputs={"out": "cos" + value})
+    left, right = view(sides[0]), view(sides[1])
+    comparison = compare_captures(left, right, align_by_callee(left, right), [0])
+
+    found = document(comparison)
+
+    assert (found["first"]["kind"], found["first"]["candidate"]["call"]) == ("unpaired", "repeat")
+    assert {side: place["call"] for side, place in found["first"]["slots_of"].items()} == {
+        "baseline": "cos", "candidate": "cos",
+    }  # fmt: skip
+    line = found["first"]["slots_of"]["baseline"]["line"]
+    assert f"    input self of train.py:{line}: float32[4, 4]: different" in render_text(found)
+    html = render_html(comparison, found | {"reports": {"perfetto": []}})
+    assert "None but those at the origins above." in html
+    assert f"train.py:{line} cos(...)" in html
 
 
 def test_observed_counts_what_was_compared(differing: Comparison) -> None:

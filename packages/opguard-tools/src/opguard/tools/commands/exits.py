@@ -1,4 +1,7 @@
-"""Exit status of the commands for people; the protocol's actions use 0 and 1 only."""
+"""Exit status of the commands for people; the protocol's actions use 0 and 1 only.
+
+2 is argparse's own, for a command line that cannot be obeyed; nothing was started then.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,6 @@ EXIT_CLEAN = 0
 
 EXIT_FINDINGS = 1
 """Done, and there is something to look at: differences, files to reconcile."""
-
-EXIT_USAGE = 2
-"""The command line cannot be obeyed; nothing was started. The same as argparse's own."""
 
 EXIT_FAILED = 3
 """An operation failed or was interrupted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from opguard.tools.compare.pairing import CallPair
 from opguard.tools.compare.records import Call
 from opguard.tools.compare.relations import RelationSource
 from opguard.tools.compare.slots import SlotDifference
@@ -31,6 +32,8 @@ class Origin:
         why: What was found, in words.
         source: How the two calls were paired, or None where one is missing.
         inherited_from: Another rank from which a collective took the difference.
+        slots_of: The calls that the slots belong to, where these are not the origin's own: what
+            an origin produced shows in an input of the call that takes it.
     """
 
     kind: OriginKind
@@ -41,6 +44,7 @@ class Origin:
     why: str
     source: RelationSource | None = None
     inherited_from: int | None = None
+    slots_of: CallPair | None = None
 
     @property
     def step(self) -> int:

@@ -135,12 +135,29 @@ def _raised(state: RankState, slots: Sequence[SlotDifference]) -> str | None:
 
 
 def _differing_generator(pair: CallPair) -> str | None:
-    """A generator that both sides moved in this call, from different states."""
+    """A generator that both sides moved in this call itself, from different states.
+
+    Where calls inside made all of the moves, the state is their input, and not that of the call
+    around them.
+    """
     after = pair.candidate.rng_before
     for generator, before in pair.baseline.rng_before.items():
-        if generator in after and after[generator] != before:
+        if generator not in after or after[generator] == before:
+            continue
+        if not all(_moved_inside(call, generator) for call in (pair.baseline, pair.candidate)):
             return generator
     return None
+
+
+def _moved_inside(call: Call, generator: str) -> bool:
+    """Whether calls inside took a generator all the way from a call's begin to its end."""
+    at = call.rng_before[generator]
+    for child in call.children:
+        if generator in child.rng_before:
+            if child.rng_before[generator] != at:
+                return False
+            at = child.rng_after.get(generator, at)
+    return at == call.rng_after.get(generator)
 
 
 def _generator_differs(state: RankState, event: DifferenceEvent, generator: str) -> Origin:
@@ -161,12 +178,12 @@ def _generator_differs(state: RankState, event: DifferenceEvent, generator: str)
     ]
     if movers:
         why = f"this call exists on one side only and moved {generator}, from which {consumer} drew"
-        return _of_unpaired(state, event.position, movers[-1:], (slot,), why)
+        return _of_unpaired(state, event, movers[-1:], (slot,), why)
     pair = dataflow.moved_generator_apart(state, generator, event.position)
     if pair is not None:
         why = f"found {generator} in the same state and left it in another; {consumer} drew from it"
         kind = OriginKind.OUTPUTS_DIFFER
-        return _of_pair(state, kind, event.position, pair, (slot,), why)
+        return _of_pair(state, kind, event.position, pair, (slot,), why, event.pair)
     why = f"{generator} is in another state here, and no recorded call moved it apart"
     kind = OriginKind.UNEXPLAINED_INPUT
     return _of_pair(state, kind, event.position, event.pair, (slot,), why)
@@ -185,7 +202,7 @@ def _unpaired_inside(
     chosen += [u for u in inside if u.side not in sides]
     enclosing = state.where(Side.BASELINE, event.pair.baseline)
     why = f"calls on one side only, inside {enclosing}, which takes equal inputs and differs"
-    return _of_unpaired(state, event.position, chosen, event.slots, why)
+    return _of_unpaired(state, event, chosen, event.slots, why)
 
 
 def _first_input_differs(state: RankState, event: DifferenceEvent) -> Origin:
@@ -207,7 +224,7 @@ def _first_input_differs(state: RankState, event: DifferenceEvent) -> Origin:
     flow = dataflow.producers(state, _just_before(state, takes), slots)
     if flow:
         why = f"this call exists on one side only and produced what {consumer} takes differently"
-        return _of_unpaired(state, event.position, flow, slots, why)
+        return _of_unpaired(state, event, flow, slots, why)
     reasons = [_describe_input(state, slots)]
     producer = dataflow.last_equal_producer(state, event)
     if producer is not None:
@@ -264,7 +281,7 @@ def _first_gradient_differs(state: RankState, event: DifferenceEvent) -> Origin:
         takers = dataflow.unpaired_consumers(state, event)
         if takers:
             why = f"a call on one side only takes the output of {produced}, whose gradient differs"
-            return _of_unpaired(state, event.position, takers, event.slots, why)
+            return _of_unpaired(state, event, takers, event.slots, why)
         why = f"the gradient that reached the output of {produced} differs with no cause recorded"
         kind = OriginKind.UNEXPLAINED_INPUT
         return _of_pair(state, kind, event.position, event.pair, event.slots, why)
@@ -273,7 +290,7 @@ def _first_gradient_differs(state: RankState, event: DifferenceEvent) -> Origin:
         "its backward"
     )
     kind = OriginKind.OUTPUTS_DIFFER
-    return _of_pair(state, kind, event.position, consumer, event.slots, why)
+    return _of_pair(state, kind, event.position, consumer, event.slots, why, event.pair)
 
 
 def _gradient_missing(state: RankState, event: DifferenceEvent) -> Origin:
@@ -290,6 +307,7 @@ def _of_pair(
     pair: CallPair,
     slots: tuple[SlotDifference, ...],
     why: str,
+    slots_of: CallPair | None = None,
 ) -> Origin:
     """Make an origin at a pair; incompatible when no slot could be set side by side at all."""
     if kind is OriginKind.OUTPUTS_DIFFER and all(_incompatible(state, d) for d in slots):
@@ -297,7 +315,16 @@ def _of_pair(
         why += "; dtype, shape or layout differ, so values could not be set side by side"
     if pair.source is RelationSource.INFERRED:
         why += f" (pair inferred: {pair.reason})"
-    return Origin(kind, position, pair.baseline, pair.candidate, slots, why, pair.source)
+    return Origin(
+        kind,
+        position,
+        pair.baseline,
+        pair.candidate,
+        slots,
+        why,
+        pair.source,
+        slots_of=slots_of,
+    )
 
 
 def _incompatible(state: RankState, slot: SlotDifference) -> bool:
@@ -308,11 +335,13 @@ def _incompatible(state: RankState, slot: SlotDifference) -> bool:
 
 def _of_unpaired(
     state: RankState,
-    position: float,
+    event: DifferenceEvent,
     chosen: Sequence[UnpairedCall],
     slots: tuple[SlotDifference, ...],
     why: str,
 ) -> Origin:
-    """Make an origin of the first chosen call of each side."""
+    """Make an origin of the first chosen call of each side, shown by slots of the event's pair."""
     baseline, candidate = dataflow.first_of_each_side(chosen)
-    return Origin(OriginKind.UNPAIRED, position, baseline, candidate, slots, why)
+    return Origin(
+        OriginKind.UNPAIRED, event.position, baseline, candidate, slots, why, slots_of=event.pair
+    )

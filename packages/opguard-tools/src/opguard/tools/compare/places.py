@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
+
+from opguard.tools.digests import sha256
 
 PLACE_MARK: Final = 4
 """``kind`` of a mark that describes a place."""
@@ -93,17 +94,13 @@ class LibrarySources:
             self._known[digest] = self._read(digest)
         return self._known[digest]
 
-    def keep(self, content: bytes) -> None:
-        """Add a file from memory."""
-        self._known[hashlib.sha256(content).hexdigest()] = content
-
     def _read(self, digest: str) -> bytes | None:
         for folder in self.folders if digest.isalnum() else ():
             try:
                 data = (folder / digest).read_bytes()
             except OSError:
                 continue
-            if hashlib.sha256(data).hexdigest() == digest:
+            if sha256(data) == digest:
                 return data
         return None
 

@@ -120,8 +120,20 @@ def _origin(
         "relation_source": origin.source.value if origin.source else None,
         "baseline": locate(origin.baseline, comparison.baseline),
         "candidate": locate(origin.candidate, comparison.candidate),
+        "slots_of": _slots_of(comparison, origin),
         "slots": [_slot(slot, rank.fingerprints) for slot in shown],
         "slots_differing": len(origin.slots),
+    }
+
+
+def _slots_of(comparison: Comparison, origin: Origin) -> dict[str, Any] | None:
+    """Where the calls are that an origin's slots belong to; None for the origin's own."""
+    pair = origin.slots_of
+    if pair is None:
+        return None
+    return {
+        "baseline": locate(pair.baseline, comparison.baseline),
+        "candidate": locate(pair.candidate, comparison.candidate),
     }
 
 

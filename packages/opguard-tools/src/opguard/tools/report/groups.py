@@ -51,6 +51,11 @@ def describe_repeats(origin: Mapping[str, Any]) -> str | None:
     return text
 
 
+def other_unpaired(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Groups of calls on one side only, without those that an origin has named already."""
+    return [group for group in document["unpaired"] if not group["of_origin"]]
+
+
 def _place(origin: dict[str, Any]) -> str:
     """Kind and both callsites; a call on one side only has one."""
     sides = (origin["baseline"], origin["candidate"])

@@ -20,7 +20,7 @@ from opguard.tools.report.excerpts import (
     excerpt_without_call,
     source_diff,
 )
-from opguard.tools.report.groups import describe_repeats
+from opguard.tools.report.groups import describe_repeats, other_unpaired
 from opguard.tools.report.heatmap import SEVERITY, HeatMap, heat_map
 from opguard.tools.report.strips import RegionCell, StepBar, region_cells, step_bars
 from opguard.tools.report.wording import (
@@ -29,6 +29,7 @@ from opguard.tools.report.wording import (
     CIRCUMSTANCES_LATER,
     CIRCUMSTANCES_ONLY,
     NOT_REPEATABLE,
+    OTHER_UNPAIRED,
     headline,
     kind_of_circumstance,
     repeat_summary,
@@ -96,6 +97,8 @@ class PageView:
     hidden_origins: int
     set_apart: list[OriginView]
     set_apart_heading: str
+    unpaired_heading: str
+    unpaired: list[Mapping[str, Any]]
     heat: HeatMap
     bars: list[StepBar]
     relations: list[str]
@@ -125,6 +128,8 @@ def render_html(comparison: Comparison, document: Mapping[str, Any]) -> str:
         hidden_origins=max(0, len(others) - MAX_ORIGINS),
         set_apart=[_view(sources, origin) for origin in set_apart[:MAX_ORIGINS]],
         set_apart_heading=NOT_REPEATABLE,
+        unpaired_heading=OTHER_UNPAIRED,
+        unpaired=other_unpaired(document),
         heat=heat_map(comparison),
         bars=step_bars(document["steps"]),
         relations=[relation.value for relation in reversed(SEVERITY)],

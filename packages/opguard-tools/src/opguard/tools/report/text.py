@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from opguard.tools.report.endings import ending_entries, ending_heading
-from opguard.tools.report.groups import describe_repeats
+from opguard.tools.report.groups import describe_repeats, other_unpaired
 from opguard.tools.report.text_context import (
     later_circumstances,
     leading_circumstances,
@@ -79,7 +79,7 @@ def _details(origin: Mapping[str, Any]) -> Iterator[str]:
         yield from _location(side, origin[side])
     slots: Sequence[Mapping[str, Any]] = origin["slots"]
     for slot in slots[:MAX_SLOTS]:
-        yield f"    {_slot(slot)}"
+        yield f"    {_slot(slot, origin.get('slots_of'))}"
     total = origin.get("slots_differing", len(slots))
     if total > MAX_SLOTS:
         yield f"    … and {total - MAX_SLOTS} more slots"
@@ -126,9 +126,12 @@ def _location(side: str, location: Mapping[str, Any] | None) -> Iterator[str]:
         yield from _location("  through", location["callsite"])
 
 
-def _slot(slot: Mapping[str, Any]) -> str:
+def _slot(slot: Mapping[str, Any], owners: Mapping[str, Any] | None) -> str:
     left, right = _value(slot["baseline"]), _value(slot["candidate"])
     name = f"{slot['role']} {slot['slot']}"
+    if owners is not None:
+        owner = owners["baseline"]
+        name += f" of {owner['file']}:{owner['line']}" if owner["file"] else f" of {owner['call']}"
     if left == right:
         values = left
     else:
@@ -186,9 +189,7 @@ def _inherited(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unpaired(document: Mapping[str, Any]) -> Iterator[str]:
-    groups: Sequence[Mapping[str, Any]] = [
-        group for group in document["unpaired"] if not group["of_origin"]
-    ]
+    groups = other_unpaired(document)
     if not groups:
         return
     yield f"{OTHER_UNPAIRED}:"
