@@ -27,6 +27,7 @@ from opguard.tools.report.endings import endings
 from opguard.tools.report.files import Reports
 from opguard.tools.report.groups import note_repeats
 from opguard.tools.report.locations import PHASE_NAMES, locate
+from opguard.tools.report.statements import changed_statements
 
 NOTICE: Final = (
     "This report is not a numerical-equivalence result and not a root-cause finding. It says "
@@ -109,6 +110,9 @@ def _origin(
     shown_by: Mapping[tuple[int, int], str],
 ) -> dict[str, Any]:
     shown = origin.slots[:MAX_SLOTS]
+    left, right = changed_statements(origin, comparison.baseline, comparison.candidate)
+    baseline = locate(origin.baseline, comparison.baseline)
+    candidate = locate(origin.candidate, comparison.candidate)
     return {
         "rank": rank.rank,
         "step": origin.step,
@@ -118,8 +122,8 @@ def _origin(
         "why": origin.why,
         "circumstance": circumstance_of(rank.rank, origin, shown_by),
         "relation_source": origin.source.value if origin.source else None,
-        "baseline": locate(origin.baseline, comparison.baseline),
-        "candidate": locate(origin.candidate, comparison.candidate),
+        "baseline": baseline and baseline | left,
+        "candidate": candidate and candidate | right,
         "slots_of": _slots_of(comparison, origin),
         "slots": [_slot(slot, rank.fingerprints) for slot in shown],
         "slots_differing": len(origin.slots),

@@ -118,6 +118,8 @@ def _location(side: str, location: Mapping[str, Any] | None) -> Iterator[str]:
     library = "  [installed library]" if location.get("library") else ""
     yield f"  {side:<9}  {one_line(place)}{one_line(inside)}{library}"
     yield f"             {one_line(location.get('text') or location['call'])}"
+    if location.get("statement"):
+        yield f"             statement: {one_line(location['statement'])}"
     if location.get("operator"):
         inner = location.get("inside")
         where = f" at {inner.get('name', inner['file'])}:{inner['line']}" if inner else ""
