@@ -21,6 +21,7 @@ TOOLS = ROOT / "packages" / "opguard-tools"
 CORE = ROOT / "packages" / "opguard-core"
 CUDA = ROOT / "cuda"
 PACKAGES = (CRATE, CORE, TOOLS)
+RELEASED = {"xorsig": CRATE, "opguard-core": CORE, "opguard-tools": TOOLS, "opguard-cuda": CUDA}
 FUZZ = CRATE / "fuzz"
 FUZZ_TARGETS = ("batch", "receipt", "materialize")
 CARGO_MANIFEST = ("--manifest-path", str(CRATE / "Cargo.toml"))
@@ -315,3 +316,26 @@ def build(session: nox.Session) -> None:
         )
     for path in sorted(destination.iterdir()):
         session.log(f"built {path.relative_to(ROOT)} ({path.stat().st_size} bytes)")
+
+
+@nox.session(default=False)
+def release(session: nox.Session) -> None:
+    """Build one distribution for a release; `-- NAME`. Makes no tag and uploads nothing.
+
+    Refuses a changed working tree, another branch than main, a tag that exists, and a changelog
+    without the version.
+    """
+    if len(session.posargs) != 1 or session.posargs[0] not in RELEASED:
+        session.error(f"name one distribution after --: {', '.join(RELEASED)}")
+    folder = RELEASED[session.posargs[0]]
+    session.run("python", str(ROOT / "tests" / "support" / "opguard_release.py"), str(folder))
+    session.install("build[uv]>=1.2", "twine>=6")
+    destination = ROOT / "dist" / session.posargs[0]
+    shutil.rmtree(destination, ignore_errors=True)
+    session.run(
+        *("python", "-m", "build", "--installer", "uv"),
+        *("--outdir", str(destination), str(folder)),
+        silent=True,
+    )
+    session.run("twine", "check", "--strict", *map(str, sorted(destination.iterdir())))
+    session.log(f"built {destination.relative_to(ROOT)}; tag and upload are yours (VERSIONING.md)")
