@@ -108,34 +108,22 @@ def signature_bytes(tensor: torch.Tensor, regions: int) -> bytes:
         regions: 1 to 64.
 
     Returns:
-        ``8 * regions`` bytes: the XOR of each region, then its mixed value, little-endian.
-    """
-    if tensor.is_cpu:
-        return _native(tensor, regions)
-    return signature_on_device(tensor, regions).cpu().numpy().tobytes()
-
-
-def signature_on_device(
-    tensor: torch.Tensor, regions: int, out: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Both schemes of a plain tensor on a device, where the values stay; does not wait.
-
-    Args:
-        tensor: A strided tensor without conjugate or negative bit, not on the CPU.
-        regions: 1 to 64.
-        out: ``int32[2 * regions]`` on the same device, written if given.
-
-    Returns:
-        ``int32[2 * regions]``: the XOR of each region, then its mixed value, as bit patterns.
+        ``8 * regions`` bytes: the XOR of each region, then its mixed value, little-endian. Waits
+        for a device.
 
     Source:
         fingerprint spec F9, F10, F13.
     """
+    if tensor.is_cpu:
+        return _native(tensor, regions)
     plain = tensor.detach()
     if plain.is_cuda and KERNELS.usable(plain.get_device()):
-        return KERNELS.signature(plain, regions, out=out)
-    both = torch.cat([_fallback.region_xor(plain, regions), _fallback.region_mix(plain, regions)])
-    return both if out is None else out.copy_(both)
+        both = KERNELS.signature(plain, regions)
+    else:
+        both = torch.cat(
+            [_fallback.region_xor(plain, regions), _fallback.region_mix(plain, regions)]
+        )
+    return both.cpu().numpy().tobytes()
 
 
 def _native(tensor: torch.Tensor, regions: int) -> bytes:

@@ -1,4 +1,7 @@
-"""Pages of results on real CUDA devices; see :mod:`opguard.core.cuda.results`."""
+"""Pages of results on real CUDA devices; see :mod:`opguard.core.cuda.results`.
+
+Not connected yet: the recorder waits for every fingerprint, and only tests use this.
+"""
 
 from __future__ import annotations
 

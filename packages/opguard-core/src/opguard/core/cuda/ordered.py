@@ -1,4 +1,7 @@
-"""Records in their order, although some wait for fingerprints that are still on a device."""
+"""Records in their order, although some wait for fingerprints that are still on a device.
+
+Not connected yet: the recorder waits for every fingerprint, and only tests use this.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ on a stream but a launch and its event, so that a capture of the stream into a g
 
 The device is behind :class:`Device`, so that tests put one in its place whose copies arrive late
 and out of order.
+
+Not connected yet: the recorder waits for every fingerprint, and only tests use this.
 """
 
 from __future__ import annotations
