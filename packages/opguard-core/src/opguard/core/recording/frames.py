@@ -74,6 +74,7 @@ class Frame(xorsig.CallFrame):
         deep: Whether the operators inside are recorded.
         caller: The workload's frame that makes the call.
         stepping: Identity of the optimizer whose step this is, where no callsite stands for it.
+        reads_only: Whether the callee can only read what it is given, and what it holds.
         is_step: Whether the call makes a step of an optimizer and nothing else.
     """
 
@@ -90,6 +91,7 @@ class Frame(xorsig.CallFrame):
         "optimizers",
         "python_random",
         "random",
+        "reads_only",
         "recorded",
         "site",
         "stepping",
@@ -110,6 +112,7 @@ class Frame(xorsig.CallFrame):
         self.site = 0
         self.caller: FrameType | None = None
         self.stepping = 0
+        self.reads_only = False
         self.is_step = False
 
     def remember(self, parts: list[tuple[str, Reading]]) -> None:

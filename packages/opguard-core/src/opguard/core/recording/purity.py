@@ -8,15 +8,17 @@ counter says nothing, since ``.data``, numpy and fused optimizers write past it.
   but ``out=``, and none updates running statistics, which schemas do not mark.
 - Functions that torch writes in Python: the list below, read one by one.
 - Python's operators on tensors and plain values.
+- Modules of torch without submodules or running statistics, as long as nothing is hooked to them.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import operator  # noqa: F401, loads the module of C functions below
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -77,6 +79,28 @@ _TENSOR_METHODS = frozenset(
 )
 
 
+_MODULES = (
+    *("Linear", "Bilinear", "Identity", "Embedding", "EmbeddingBag", "Flatten", "Unflatten"),
+    *("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"),
+    *("LayerNorm", "GroupNorm", "RMSNorm", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d"),
+    *("ReLU", "ReLU6", "GELU", "SiLU", "Mish", "ELU", "SELU", "CELU", "LeakyReLU", "PReLU"),
+    *("Sigmoid", "LogSigmoid", "Tanh", "Softmax", "LogSoftmax", "Softplus", "Softsign", "GLU"),
+    *("Hardswish", "Hardsigmoid", "Hardtanh", "MaxPool1d", "MaxPool2d", "MaxPool3d"),
+    *("AvgPool1d", "AvgPool2d", "AvgPool3d", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d"),
+    *("AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d"),
+    *("CrossEntropyLoss", "NLLLoss", "MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss"),
+    *("BCELoss", "BCEWithLogitsLoss", "KLDivLoss", "CosineSimilarity", "Upsample"),
+)
+"""Modules whose ``forward`` only reads its arguments and the module's parameters."""
+
+_MUST_BE_EMPTY = (
+    *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"),
+    *("_modules", "_buffers"),
+)
+"""Attributes of modules for other people's code, and for what a call may change."""
+
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
 _OPERATOR_MODULE = sys.modules["_operator"]
 
 
@@ -112,7 +136,7 @@ def facts(callee: Any) -> Facts | None:
             return Facts(name, False, _UNLIMITED, _NONE) if name in _OPERATORS else None
         name = callee.__name__
         known = (
-            type(owner) in (torch.Tensor, torch.nn.Parameter)
+            type(owner) in _PLAIN_TENSORS
             or (type(owner) is types.ModuleType and owner in _NATIVE_MODULES)
             or (owner is None and getattr(torch._C._VariableFunctions, name, None) is callee)
         )
@@ -120,6 +144,34 @@ def facts(callee: Any) -> Facts | None:
     if kind is types.MethodDescriptorType and callee.__objclass__ is torch._C.TensorBase:
         return _of_schemas(callee.__name__)
     return None
+
+
+def module_facts(module: torch.nn.Module, arguments: Iterable[Any]) -> Facts | None:
+    """Facts about a call of ``module``, or ``None`` where it may run other code than torch's own.
+
+    A fact about the module as it is now: hooks, replaced methods and ``inplace`` may come later.
+
+    Args:
+        module: The callee.
+        arguments: The tensors that it is given: those of a subclass bring code of their own.
+    """
+    known = _LEAVES.get(type(module))
+    if known is None or _has_any_global_hook() or torch.nn.Module.__call__ is not _CALL:
+        return None
+    forward, facts_of_class = known
+    state = module.__dict__
+    replaced = type(module).forward is not forward or "forward" in state
+    if replaced or state.get("_compiled_call_impl") is not None:
+        return None
+    writes = state.get("inplace") or state.get("max_norm") is not None
+    if writes or any(state.get(name) for name in _MUST_BE_EMPTY):
+        return None
+    tensors = itertools.chain(arguments, state["_parameters"].values())
+    if any(item is not None and type(item) not in _PLAIN_TENSORS for item in tensors):
+        return None
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        return None
+    return facts_of_class
 
 
 def _of_schemas(name: str) -> Facts | None:
@@ -179,3 +231,19 @@ _NATIVE_MODULES = frozenset(
     sys.modules[f"torch._C.{name}"] for name in ("_nn", "_linalg", "_fft", "_special")
 )
 _PYTHON = _python_functions()
+
+
+def _leaves() -> dict[type, tuple[Callable[..., Any], Facts]]:
+    found: dict[type, tuple[Callable[..., Any], Facts]] = {}
+    for name in _MODULES:
+        kind: Any = getattr(torch.nn, name, None)
+        forward = getattr(kind, "forward", None)
+        # One that was replaced before this module was imported comes from elsewhere.
+        if forward is not None and forward.__module__.startswith("torch.nn."):
+            found[kind] = (forward, Facts(name, name.startswith("Dropout"), _UNLIMITED, _NONE))
+    return found
+
+
+_CALL = torch.nn.Module.__call__
+_has_any_global_hook: Callable[[], bool] = torch.nn.modules.module._has_any_global_hook
+_LEAVES = _leaves()

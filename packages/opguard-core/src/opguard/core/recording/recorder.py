@@ -32,6 +32,7 @@ from opguard.core.recording.native import connect
 from opguard.core.recording.operators import OperatorCapture
 from opguard.core.recording.optimizers import OptimizerHooks, OptimizerRecords
 from opguard.core.recording.places import Places, calling_frame
+from opguard.core.recording.purity import module_facts
 from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
 from opguard.core.recording.tensors import TensorReader
@@ -246,14 +247,19 @@ class CallRecorder(xorsig.Recorder):
         callee = frame.callee
         frame.name = callee_name(callee)
         parent = self.stack[-1] if self.stack else None
-        changed = self._known.changes()
-        if parent is not None and changed:
-            parent.merge_effects(changed)
         slots = Slots()
         for position, item in enumerate(args):
             flatten(item, f"arg[{position}]", f"value.arg[{position}]", slots)
         for key, item in kwargs.items():
             flatten(item, f"kwarg.{key}", f"value.{key}", slots)
+        facts = None
+        if isinstance(callee, torch.nn.Module):
+            facts = module_facts(callee, (tensor for _, tensor in slots.tensors))
+        frame.reads_only = facts is not None
+        if not frame.reads_only:
+            changed = self._known.changes()
+            if parent is not None and changed:
+                parent.merge_effects(changed)
         owner = getattr(callee, "__self__", None)
         if isinstance(owner, torch.Tensor):
             slots.tensors.append(("self", owner))
@@ -273,8 +279,9 @@ class CallRecorder(xorsig.Recorder):
             self._known.record_gradients(frame.call, Role.INPUT)
         for optimizer in frame.optimizers:
             frame.optimizer_states.update(self._states.states(optimizer))
-        frame.python_random = may_use_python_random(callee)
-        frame.random = self._random.digests(frame.python_random)
+        if facts is None or facts.random:
+            frame.python_random = may_use_python_random(callee)
+            frame.random = self._random.digests(frame.python_random)
 
     def _phase(self, is_step: bool) -> Phase:
         if is_step or self.optimizer_depth:
@@ -312,25 +319,18 @@ class CallRecorder(xorsig.Recorder):
 
     def _finish(self, frame: Frame, result: Any, error: BaseException | None) -> None:
         call, records = frame.call, self._records
-        self._record_changed_inputs(frame)
+        if not frame.reads_only:
+            self._record_changed_inputs(frame)
         slots = Slots()
         if error is None:
             flatten(result, "out", "out", slots)
         self._record_outputs(call, slots, fresh_memory=bool(frame.flags & Flag.UNINITIALISED))
         if not runs_workload_code(frame.callee):
             records.values(call, Role.OUTPUT, slots.values)
-        changed = self._known.changes()
-        if not frame.flags & Flag.UNINITIALISED:
-            for slot, item in slots.modules:
-                self._modules.outputs(call, item, slot + ".", frozenset())
-            module = module_of(frame.callee)
-            if module is not None:
-                # What the module got during the call: resized or lazily made parameters.
-                self._modules.outputs(call, module, "", frame.held)
-            frame.merge_effects(changed)
-        self._states.changed_states(frame)
+        if not frame.reads_only:
+            self._record_what_changed(frame, slots)
         self._record_effects(call, frame.effects, frame.recorded)
-        after = self._random.digests(frame.python_random)
+        after = self._random.digests(frame.python_random) if frame.random else {}
         for slot, text in frame.random.items():
             if after.get(slot) != text:
                 records.value(call, Role.RANDOM_BEFORE, slot, text)
@@ -341,6 +341,20 @@ class CallRecorder(xorsig.Recorder):
             records.end(frame, 0, Flag.RECOMPUTED, "")
         else:
             records.end(frame, 0 if error is None else 1, 0, kind)
+
+    def _record_what_changed(self, frame: Frame, slots: Slots) -> None:
+        """Modules that the call gave or filled, known parameters, the state of optimizers."""
+        call = frame.call
+        changed = self._known.changes()
+        if not frame.flags & Flag.UNINITIALISED:
+            for slot, item in slots.modules:
+                self._modules.outputs(call, item, slot + ".", frozenset())
+            module = module_of(frame.callee)
+            if module is not None:
+                # What the module got during the call: resized or lazily made parameters.
+                self._modules.outputs(call, module, "", frame.held)
+            frame.merge_effects(changed)
+        self._states.changed_states(frame)
 
     def _record_outputs(self, call: int, slots: Slots, *, fresh_memory: bool) -> None:
         watched = self._selection.takes_phase(Phase.BACKWARD)
