@@ -8,7 +8,7 @@ from opguard.tools.compare.capture import Callsite, CaptureView
 from opguard.tools.compare.places import Place
 from opguard.tools.compare.records import Call, CallFlag, Phase
 from opguard.tools.report.excerpts import decode_source
-from opguard.tools.source.lookup import one_line
+from opguard.tools.source.text import one_line
 
 PHASE_NAMES = {int(phase): phase.name.lower() for phase in Phase}
 

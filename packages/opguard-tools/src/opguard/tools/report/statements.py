@@ -12,7 +12,7 @@ from opguard.tools.compare.capture import CaptureView
 from opguard.tools.compare.origin import Origin
 from opguard.tools.compare.records import Call, CallFlag
 from opguard.tools.report.excerpts import decode_source
-from opguard.tools.source.lookup import one_line
+from opguard.tools.source.text import one_line
 
 
 def changed_statements(

@@ -10,7 +10,7 @@ from opguard.tools.report.groups import describe_repeats, other_unpaired
 from opguard.tools.report.text_context import (
     later_circumstances,
     leading_circumstances,
-    one_line,
+    printable,
     repeatability_lines,
     warning_lines,
 )
@@ -83,7 +83,7 @@ def _details(origin: Mapping[str, Any]) -> Iterator[str]:
     total = origin.get("slots_differing", len(slots))
     if total > MAX_SLOTS:
         yield f"    … and {total - MAX_SLOTS} more slots"
-    yield f"    why: {one_line(origin['why'])}"
+    yield f"    why: {printable(origin['why'])}"
     again = describe_repeats(origin)
     if again:
         yield f"    {again}"
@@ -98,12 +98,12 @@ def _not_repeatable(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"{NOT_REPEATABLE}:"
     for origin in places[:MAX_ORIGINS]:
         location = origin["baseline"] or origin["candidate"]
-        yield one_line(
+        yield printable(
             f"  {location['file']}:{location['line']}  {location.get('text') or location['call']}"
         )
         again = describe_repeats(origin)
         seen = f"step {origin['step']}" + (f", {again}" if again else "")
-        yield one_line(f"    {headline(origin)} ({seen}); {origin['not_repeatable']}")
+        yield printable(f"    {headline(origin)} ({seen}); {origin['not_repeatable']}")
     if len(places) > MAX_ORIGINS:
         yield f"  … and {len(places) - MAX_ORIGINS} more in report.html"
     yield ""
@@ -116,14 +116,14 @@ def _location(side: str, location: Mapping[str, Any] | None) -> Iterator[str]:
     place = f"{location['file']}:{location['line']}"
     inside = f"  in {location['qualname']}" if location.get("qualname") else ""
     library = "  [installed library]" if location.get("library") else ""
-    yield f"  {side:<9}  {one_line(place)}{one_line(inside)}{library}"
-    yield f"             {one_line(location.get('text') or location['call'])}"
+    yield f"  {side:<9}  {printable(place)}{printable(inside)}{library}"
+    yield f"             {printable(location.get('text') or location['call'])}"
     if location.get("statement"):
-        yield f"             statement: {one_line(location['statement'])}"
+        yield f"             statement: {printable(location['statement'])}"
     if location.get("operator"):
         inner = location.get("inside")
         where = f" at {inner.get('name', inner['file'])}:{inner['line']}" if inner else ""
-        yield f"             {one_line(location['operator'] + where)}"
+        yield f"             {printable(location['operator'] + where)}"
     if location.get("callsite"):
         yield from _location("  through", location["callsite"])
 
@@ -140,7 +140,7 @@ def _slot(slot: Mapping[str, Any], owners: Mapping[str, Any] | None) -> str:
         values = f"{left} against {right}"
     regions = slot.get("regions_differing")
     where = f", regions {_numbers(regions)} of {slot['regions']}" if slot.get("regions") else ""
-    return one_line(f"{name}: {values}: {slot['relation']}{where}")
+    return printable(f"{name}: {values}: {slot['relation']}{where}")
 
 
 def _value(value: Mapping[str, Any] | None) -> str:
@@ -162,7 +162,7 @@ def _endings(document: Mapping[str, Any]) -> Iterator[str]:
         return
     yield heading
     for side, text in ending_entries(document):
-        yield one_line(f"  {side:<9}  {text}")
+        yield printable(f"  {side:<9}  {text}")
     yield ""
 
 
@@ -181,7 +181,7 @@ def _nothing_differs(document: Mapping[str, Any]) -> str:
 def _inherited(document: Mapping[str, Any]) -> Iterator[str]:
     for origin in document["inherited"][:MAX_ORIGINS]:
         location = origin["baseline"] or origin["candidate"]
-        yield one_line(
+        yield printable(
             f"Inherited: rank {origin['rank']}, step {origin['step']}: the collective at "
             f"{location['file']}:{location['line']} took a difference over from rank "
             f"{origin['inherited_from_rank']}"
@@ -198,7 +198,7 @@ def _unpaired(document: Mapping[str, Any]) -> Iterator[str]:
     for group in groups[:MAX_UNPAIRED]:
         rank = f"rank {group['rank']}, " if len(document["ranks"]) > 1 else ""
         count = f"{group['calls']} calls" if group["calls"] != 1 else "1 call"
-        yield one_line(
+        yield printable(
             f"  {group['side']:<9}  {group['file']}:{group['line']}  {group['call']}  "
             f"({count}, {rank}first in step {group['first_step']})"
         )

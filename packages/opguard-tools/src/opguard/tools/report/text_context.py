@@ -21,9 +21,9 @@ MAX_CALLSITES = 8
 def warning_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Warnings, each with the first thing that was noted about it."""
     for warning in document["warnings"]:
-        yield one_line(f"Warning: {warning['text']}.")
+        yield printable(f"Warning: {warning['text']}.")
         if warning["notes"]:
-            yield one_line(f"  first noted: {warning['notes'][0]}")
+            yield printable(f"  first noted: {warning['notes'][0]}")
     if document["warnings"]:
         yield ""
 
@@ -52,7 +52,7 @@ def _listed(document: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> 
             text += f" (rank {', '.join(map(str, item['ranks']))})"
         if item["also_between_equal_runs"]:
             text += " (also between equal runs of the baseline)"
-        yield one_line(text)
+        yield printable(text)
     yield ""
 
 
@@ -63,7 +63,7 @@ def repeatability_lines(document: Mapping[str, Any]) -> Iterator[str]:
         return
     yield repeat_summary(found)
     for callsite in found["callsites"][:MAX_CALLSITES]:
-        yield one_line(
+        yield printable(
             f"  not repeatable  {callsite['file']}:{callsite['line']}  "
             f"{callsite.get('text') or callsite['call']}  "
             f"({callsite['runs']} of {found['runs']} runs, first in step {callsite['first_step']})"
@@ -71,13 +71,13 @@ def repeatability_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if len(found["callsites"]) > MAX_CALLSITES:
         yield f"  … and {len(found['callsites']) - MAX_CALLSITES} more in report.html"
     for item in found["circumstances"]:
-        yield one_line(f"  {kind_of_circumstance(item['kind']):<14} {item['text']}")
+        yield printable(f"  {kind_of_circumstance(item['kind']):<14} {item['text']}")
     yield ""
     if document["not_repeatable"] and not document["origins"]:
         yield ALL_NOT_REPEATABLE
         yield ""
 
 
-def one_line(text: str) -> str:
+def printable(text: str) -> str:
     """Keep text from a workload on one line and free of control characters."""
     return "".join(c if c.isprintable() else " " for c in text)

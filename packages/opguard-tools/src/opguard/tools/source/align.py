@@ -67,17 +67,6 @@ class Alignment:
     functions: Mapping[Function, Function]
     unusable: Mapping[tuple[str, str], str]
 
-    def line_map(self, file: str) -> dict[int, tuple[str, int]]:
-        """Candidate's file and line of each shared statement's first line in a baseline file."""
-        places = {
-            key.number: place for place, key in self.candidate.items() if key.kind == "shared"
-        }
-        return {
-            line: places[key.number][:2]
-            for (path, line, _), key in self.baseline.items()
-            if path == file and key.kind == "shared"
-        }
-
 
 def align_sources(baseline: Mapping[str, bytes], candidate: Mapping[str, bytes]) -> Alignment:
     """Align the sources of two versions.

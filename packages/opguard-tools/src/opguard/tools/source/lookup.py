@@ -11,8 +11,7 @@ from opguard.tools.source.observe import ObservedSpan
 from opguard.tools.source.positions import PositionMap
 from opguard.tools.source.rewrite import ParsedSource
 from opguard.tools.source.select import callee_text
-
-_TEXT_CHARACTERS = 120
+from opguard.tools.source.text import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +92,6 @@ class SourceLookup:
             return None
         positions = PositionMap(parsed.index.expressions, parsed.source.line_count)
         return _File(parsed, positions, _statements(parsed.tree))
-
-
-def one_line(text: str) -> str:
-    """Text with runs of white space as one space, cut to a fixed length."""
-    text = " ".join(text.split())
-    return text if len(text) <= _TEXT_CHARACTERS else text[: _TEXT_CHARACTERS - 1] + "…"
 
 
 def _statements(tree: ast.Module) -> dict[int, tuple[int, int]]:

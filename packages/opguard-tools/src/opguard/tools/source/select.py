@@ -15,9 +15,8 @@ from opguard.tools.source.observed import Evidence, ObservedCheckout, SourceFile
 from opguard.tools.source.operators import BINARY, COMPARE, UNARY, inplace
 from opguard.tools.source.plan import Depth, DepthChoice, Excluded, PlanFile, Site
 from opguard.tools.source.rewrite import wrappable
+from opguard.tools.source.text import one_line
 from opguard.tools.source.union import additions, align_checkouts
-
-_TEXT_CHARACTERS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +205,9 @@ def callee_text(expression: Expression) -> str:
 
 
 def _one_line(file: SourceFile, expression: Expression) -> str:
-    """Source of an expression with runs of white space as one space, cut to a fixed length."""
     source = file.parsed.source
     start, end = source.span(expression.node)
-    text = " ".join(source.text[start:end].split())
-    return text if len(text) <= _TEXT_CHARACTERS else text[: _TEXT_CHARACTERS - 1] + "…"
+    return one_line(source.text[start:end])
 
 
 def _summary(

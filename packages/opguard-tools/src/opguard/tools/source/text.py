@@ -22,6 +22,9 @@ from opguard.tools.source.errors import UnusableSourceError
 Span = tuple[int, int, int, int]
 """``(line, end_line, col, end_col)``: lines from 1, columns in UTF-8 bytes."""
 
+MAX_SHOWN_CHARACTERS = 120
+"""Characters of source that a callsite or a report shows."""
+
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _BYTE_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r|$)")
 
@@ -169,3 +172,9 @@ def _unusable(reason: str) -> UnusableSourceError:
     return UnusableSourceError(
         f"The source cannot be used: {reason}. Repair the file or leave it out.", reason=reason
     )
+
+
+def one_line(text: str) -> str:
+    """Text with runs of white space as one space, cut to a fixed length."""
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[: MAX_SHOWN_CHARACTERS - 1] + "…"
