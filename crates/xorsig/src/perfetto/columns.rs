@@ -68,7 +68,7 @@ pub fn cell(array: &dyn Array, row: usize) -> Result<Cell<'_>, ReportError> {
         }
         DataType::FixedSizeList(..) => {
             let lists = array.as_fixed_size_list();
-            let begin = lists.value_offset_at(row) as usize;
+            let begin = lists.value_offset_at(row);
             Cell::List(lists.values(), begin, begin + lists.value_length() as usize)
         }
         DataType::Dictionary(..) => {

@@ -73,10 +73,10 @@ impl TensorAccess {
         if sets.len() < 3 {
             return None;
         }
-        // SAFETY: every word lies inside the live Python object of the probe.
         let implementation_offset = only(16, object_bytes, |offset| {
             probes.iter().all(|probe| {
                 let object = probe.tensor.as_ptr().cast::<u8>();
+                // SAFETY: every word lies inside the live Python object of the probe.
                 unsafe { object.add(offset).cast::<usize>().read() == probe.implementation }
             })
         })?;

@@ -40,12 +40,15 @@ impl Plan {
 
 type Found = (u32, bool, usize, Py<PyFrozenSet>);
 
+/// A method's name and its plan, where it can only read its arguments.
+type Named = (String, Option<Arc<Plan>>);
+
 /// The plans of callees seen so far.
 pub struct Plans {
     /// By address of the callee, which is kept alive.
     by_object: HashMap<usize, (Py<PyAny>, Arc<Plan>)>,
     /// By C function, then by name: torch's tensor methods, bound anew at every use.
-    by_method: HashMap<usize, Vec<(String, Option<Arc<Plan>>)>>,
+    by_method: HashMap<usize, Vec<Named>>,
     function: Py<PyAny>,
     method: Py<PyAny>,
     descriptor: Py<PyAny>,
