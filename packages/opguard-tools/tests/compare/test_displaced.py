@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from capture_builders import OPTIMIZER, Recording, align_by_callee, view
-
-from opguard.tools.compare import Comparison, compare_captures
-
-
-def compare(baseline: Recording, candidate: Recording) -> Comparison:
-    sides = view(baseline), view(candidate)
-    return compare_captures(*sides, align_by_callee(*sides), [0])
+from capture_builders import OPTIMIZER, Recording
+from comparing import compare
 
 
 def average(*, after: bool) -> Recording:

@@ -9,9 +9,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from capture_builders import OPTIMIZER, Recording, align_by_callee, view
+from capture_builders import OPTIMIZER, Recording
+from comparing import compare
 
-from opguard.tools.compare import Comparison, compare_captures
+from opguard.tools.compare import Comparison
 from opguard.tools.report.document import document
 from opguard.tools.report.html import render_html
 from opguard.tools.report.perfetto import perfetto_frames
@@ -26,11 +27,6 @@ def function(x):
 CHANGED = LIBRARY.replace("lib.second(y)", "lib.second(y, 2)")
 MOVED = "import lib\n\n\n" + LIBRARY
 TORCH = "def function(x):\n    return torch.softmax(x)\n"
-
-
-def compare(baseline: Recording, candidate: Recording) -> Comparison:
-    left, right = view(baseline), view(candidate)
-    return compare_captures(left, right, align_by_callee(left, right), [0])
 
 
 def first(comparison: Comparison) -> dict[str, Any]:
