@@ -12,6 +12,8 @@ import pytest
 
 from opguard.tools.protocol.models import DiscoverRequest, DiscoverResult
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 FAKE_LAUNCHER = Path(__file__).parents[1] / "launch" / "fake_launcher.py"
 PROGRAM = "x = 1 + 2\n"
 
