@@ -1,29 +1,216 @@
-"""What is said about device kernels and CUDA runtime calls, which this version does not collect."""
+"""Collects device kernels and CUDA runtime calls of a capture with torch's profiler (Kineto).
+
+Each recorded call is a range of the profiler with the numbers of its callsite and of the call in
+its name, and so is the recorder's own work; ``opguard-tools`` attributes the activity to the calls.
+This module imports torch only once it is to collect.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 VARIABLES = ("OPGUARD_CALLSITE_CUPTI", "OPGUARD_CALLSITE_CUDAAPI")
-"""Kernels on the device, and calls of the CUDA runtime; ``0`` turns each off."""
+"""Kernels on the device, and calls of the CUDA runtime; ``0`` turns each off, ``1`` on."""
+
+OWN_RANGE = "opguard:own"
+"""Range of the recorder's own work."""
+
+MAX_CALLS = 200_000
+"""Recorded calls after which collecting ends: the profiler keeps all of its events in memory."""
+
+_NO_CUDA = "unavailable: this build of torch has no CUDA"
+_NOT_USED = "unavailable: the program used no CUDA device"
+_NO_KINETO = "unavailable: torch's profiler (Kineto) cannot observe this device"
+_NOT_ASKED = "off: set it to 1 to collect"
+_COLLECTED = "collected"
+
+
+class DeviceActivity:
+    """One rank's device activity, in parts of a step selection each.
+
+    It never raises into the workload: a failure of the profiler ends the collection and is its
+    stated reason.
+
+    Args:
+        folder: Receives ``rank-<r>.<part>.json.gz``.
+        rank: Global rank.
+        environment: Holds the :data:`VARIABLES`.
+        host_only: Collect the operators of the host instead, for machines without a device.
+
+    Attributes:
+        wanted: Whether anything is to be collected, should the program use a device.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        environment: Mapping[str, str],
+        *,
+        host_only: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._rank = rank
+        self._environment = environment
+        self._host_only = host_only
+        self._ended = _NOT_USED
+        self._profiler: Any = None
+        self._parts = 0
+        self._calls = 0
+        self._pid = os.getpid()
+        self._taken: dict[str, Any] = {}
+        asked = any(environment.get(name) == "1" for name in VARIABLES)
+        self.wanted = asked and (host_only or _built_for_devices())
+        self._open = self.wanted
+
+    def range(self, name: str) -> Any:
+        """An entered range of the profiler, or None while nothing is collected."""
+        if self._profiler is None:
+            return None
+        import torch
+
+        made = torch._C._profiler._RecordFunctionFast(name)
+        made.__enter__()
+        return made
+
+    def call_begins(self) -> None:
+        """Start the profiler once the program uses a device, and count the call."""
+        if self._profiler is not None:
+            self._calls += 1
+            if self._calls > MAX_CALLS:
+                self._end(f"{_COLLECTED}: until the limit of {MAX_CALLS} recorded calls")
+        elif self._open:
+            torch: Any = sys.modules["torch"]
+            if self._host_only or torch.cuda.is_initialized():
+                self._guarded(self._start)
+
+    def pause(self) -> None:
+        """Write what was collected; the next recorded call starts a new part."""
+        if self._profiler is not None:
+            self._guarded(self._stop)
+
+    def close(self) -> None:
+        """End the collection."""
+        self.pause()
+        self._open = False
+
+    def leave_to_the_parent(self) -> None:
+        """In a forked child, where nobody will ever read the profiler's events: make no more."""
+        if self._profiler is not None:
+            import torch
+
+            self._give_back()
+            self._profiler, self._open = None, False
+            torch._C._autograd._enable_record_function(False)
+
+    def states(self) -> dict[str, str]:
+        """Whether each kind of activity was collected, or why not, by its variable.
+
+        Source:
+            protocol B11.
+        """
+        return _states(self._environment, self._ended if self.wanted else None)
+
+    def _start(self) -> None:
+        from torch.profiler import ProfilerActivity, profile
+
+        torch: Any = sys.modules["torch"]
+        activities = {ProfilerActivity.CPU}
+        if not self._host_only:
+            if ProfilerActivity.CUDA not in torch.profiler.supported_activities():
+                self._end(_NO_KINETO)
+                return
+            activities.add(ProfilerActivity.CUDA)
+        if torch._C._autograd._profiler_enabled():
+            self._end("unavailable: the program's own profiler was running")
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        profiler = profile(activities=activities)
+        profiler.start()
+        self._profiler, self._ended = profiler, _COLLECTED
+        self._yield_to_the_program()
+
+    def _stop(self) -> None:
+        profiler, self._profiler = self._profiler, None
+        self._give_back()
+        profiler.stop()
+        name = f"rank-{self._rank}.{self._parts}.json.gz"
+        self._parts += 1
+        unfinished = self._folder / f".{name}"
+        profiler.export_chrome_trace(str(unfinished))
+        unfinished.replace(self._folder / name)
+
+    def _end(self, reason: str) -> None:
+        self.pause()
+        self._open, self._ended = False, reason
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:
+            self._profiler, self._open = None, False
+            self._give_back()
+            kind = type(error).__name__
+            self._ended = f"unavailable: torch's profiler failed: {kind}: {error}"[:300]
+
+    def _yield_to_the_program(self) -> None:
+        """Let the program start a profiler of its own: there can be one, and it would fail."""
+        from torch.autograd import profiler
+
+        def yielding(start: Callable[..., Any]) -> Callable[..., Any]:
+            def started(*args: Any, **kwargs: Any) -> Any:
+                if os.getpid() == self._pid:
+                    self._end(f"{_COLLECTED}: until the program started a profiler of its own")
+                return start(*args, **kwargs)
+
+            return started
+
+        for name in ("_prepare_profiler", "_enable_profiler"):
+            self._taken[name] = getattr(profiler, name)
+            setattr(profiler, name, yielding(self._taken[name]))
+
+    def _give_back(self) -> None:
+        if self._taken:
+            from torch.autograd import profiler
+
+            for name, start in self._taken.items():
+                setattr(profiler, name, start)
+            self._taken = {}
 
 
 def device_activity(environment: Mapping[str, str]) -> dict[str, str]:
-    """Whether each kind of activity was collected, by its variable: ``off`` or why it could not be.
+    """What is said where nothing was collected: ``off`` or the reason, by variable.
 
     Asks nothing of CUDA: a program that has not used a device does not get one set up.
 
     Source:
         protocol B11.
     """
+    return _states(environment, None)
+
+
+def _states(environment: Mapping[str, str], outcome: str | None) -> dict[str, str]:
     torch: Any = sys.modules.get("torch")
     used = torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized()
-    if used:
-        reason = "unavailable: this version does not attribute device activity to callsites"
-    elif torch is not None and getattr(torch.version, "cuda", None) is None:
-        reason = "unavailable: this build of torch has no CUDA"
-    else:
-        reason = "unavailable: the program used no CUDA device"
-    return {name: "off" if environment.get(name) == "0" else reason for name in VARIABLES}
+
+    def state(value: str | None) -> str:
+        if value == "0":
+            return "off"
+        if outcome is not None and value == "1":
+            return outcome
+        if torch is not None and not _built_for_devices():
+            return _NO_CUDA
+        if not used:
+            return _NOT_USED
+        return _NOT_ASKED if value != "1" else "unavailable: a discovery does not collect it"
+
+    return {name: state(environment.get(name)) for name in VARIABLES}
+
+
+def _built_for_devices() -> bool:
+    version: Any = getattr(sys.modules.get("torch"), "version", None)
+    return any(getattr(version, name, None) is not None for name in ("cuda", "hip"))

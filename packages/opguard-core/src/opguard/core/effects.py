@@ -18,3 +18,10 @@ OPERATOR_EFFECTS = (
     "the traceback of an operator that fails in such a call has frames of the mode in it",
 )
 """Of a trace that has callsites of depth ``aten``."""
+
+ACTIVITY_EFFECTS = (
+    "torch's profiler runs and calls are recorded without the native recorder: the program is "
+    "slower, code that asks for an active profiler sees one, and the device is waited for where "
+    "a part of the activity is written",
+)
+"""Of a trace that collects device activity."""

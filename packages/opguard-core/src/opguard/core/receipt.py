@@ -19,7 +19,8 @@ from typing import Any, Protocol
 import xorsig
 from opguard.core import determinism
 from opguard.core._version import __version__
-from opguard.core.device_activity import device_activity
+from opguard.core.device_activity import DeviceActivity, device_activity
+from opguard.core.effects import ACTIVITY_EFFECTS
 from opguard.core.environment import Rank
 from opguard.core.selection import Selection
 
@@ -71,6 +72,13 @@ def publish_receipt(
         protocol B5, B7.
     """
     totals = recording.close()
+    activity: DeviceActivity | None = getattr(recording, "activity", None)
+    if activity is None:
+        device = device_activity(os.environ)
+    else:
+        device = activity.states()
+    if any(state.startswith("collected") for state in device.values()):
+        observer_effects = (*observer_effects, *ACTIVITY_EFFECTS)
     document = {
         "protocol_version": PROTOCOL_VERSION,
         "format_version": xorsig.FORMAT_VERSION,
@@ -94,7 +102,7 @@ def publish_receipt(
         "determinism": {"requested": deterministic, "settings": determinism.settings()},
         "observer_effects": list(observer_effects),
         "selection": recording.selection.document(),
-        "device_activity": device_activity(os.environ),
+        "device_activity": device,
         "counts": {k: v for k, v in totals.items() if k not in ("batches", "records")},
         "environment": environment_facts(),
         "started_unix_ns": recording.started_unix_ns,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import xorsig
 from opguard.core import _site, _torch_import, recursion
+from opguard.core.device_activity import DeviceActivity
 from opguard.core.embedded import EmbeddedPlan
 from opguard.core.selection import Selection
 
@@ -79,6 +81,7 @@ class Session:
         self._deep = set(deep)
         self._checkout = checkout
         self._recorder: CallRecorder | None = None
+        self.activity: DeviceActivity | None = None
         self._writer = xorsig.CaptureWriter(
             str(capture / f"rank-{rank}"),
             str(staging),
@@ -103,7 +106,13 @@ class Session:
 
         keep_compiled_graphs()
         recursion.make_room()
-        self._recorder = CallRecorder(
+        make: Callable[..., CallRecorder] = CallRecorder
+        self.activity = DeviceActivity(self.capture / "activity", self.rank, os.environ)
+        if self.activity.wanted:
+            from opguard.core.recording.activity import ActivityRecorder
+
+            make = functools.partial(ActivityRecorder, activity=self.activity)
+        self._recorder = make(
             self._writer,
             self.regions,
             self._thread,
@@ -119,12 +128,16 @@ class Session:
         """Leave the recorder out of the way in steps that are not selected."""
         if self._recorder is not None and _current is self:
             self._recorder.paused = not self.selection.takes_step(step)
+            if self._recorder.paused and self.activity is not None:
+                self.activity.pause()
             _site.install(None if self._recorder.paused else self._recorder)
 
     def _abandon(self) -> None:
         """In a forked child, where the writer ignores every record: the capture is the parent's."""
         if self._recorder is not None:
             self._recorder.enabled = False
+        if self.activity is not None:
+            self.activity.leave_to_the_parent()
 
     # What a workload or framework may call.
 
@@ -230,6 +243,8 @@ class Session:
                 _site.install(None)
                 recursion.give_back_room()
             recorder = self._recorder
+            if self.activity is not None:
+                self.activity.close()
             if recorder is not None:
                 recorder.close()
                 self.packages |= recorder.packages

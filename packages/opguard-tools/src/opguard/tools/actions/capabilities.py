@@ -47,8 +47,10 @@ _ABSENT = {
     "asynchronous_device_fingerprints": "Tracing that never waits for a CUDA device: a traced call "
     "waits for its fingerprints. The kernels of opguard-cuda have been run in emulation only; "
     "without that package tensors on a device use tensor operations.",
-    "device_attribution": "Device kernels and CUDA runtime calls per callsite; "
-    "results state OPGUARD_CALLSITE_CUPTI and OPGUARD_CALLSITE_CUDAAPI as off or unavailable.",
+    "device_attribution": "Device kernels and CUDA runtime calls per callsite in results and "
+    "reports. With OPGUARD_CALLSITE_CUPTI or OPGUARD_CALLSITE_CUDAAPI set to 1 a trace keeps "
+    "Kineto traces, which opguard.tools.activity attributes; unset, nothing is collected, and "
+    "collecting has never run on a device.",
 }
 
 

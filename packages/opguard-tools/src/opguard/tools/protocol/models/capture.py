@@ -238,7 +238,7 @@ class TraceResult(CaptureResult):
     device_activity: dict[str, str] = Field(
         default={},
         description="Whether device kernels and CUDA runtime calls were collected, by the variable "
-        "that switches them: off, or why they are unavailable.",
+        "that switches them: collected, off, or why they are unavailable.",
         examples=[{"OPGUARD_CALLSITE_CUPTI": "off"}],
     )
     instrumented_files: list[str] = Field(
