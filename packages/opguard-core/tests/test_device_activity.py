@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,23 @@ def test_the_records_are_those_of_a_capture_without_activity(
     monkeypatch.setenv("OPGUARD_CALLSITE_CUPTI", "0")
     assert counts(tmp_path / "without") == collected
     assert not (tmp_path / "without/capture/activity").exists()
+
+
+@pytest.mark.usefixtures("host_only")
+def test_a_forked_child_leaves_the_profiler_to_its_parent(tmp_path: Path) -> None:
+    with opguard.core.capture(tmp_path / "out", root=Path(__file__).parent) as session:
+        add = session.observe(torch.add)
+        add(torch.ones(1), 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                add(torch.ones(1), 1)
+            finally:
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        add(torch.ones(1), 1)
+    (rows,) = traces(tmp_path / "out")
+    assert len(calls(rows)) == 2
 
 
 def test_without_a_device_nothing_is_collected_and_the_reason_is_stated(tmp_path: Path) -> None:
