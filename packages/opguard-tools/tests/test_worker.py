@@ -199,6 +199,7 @@ def test_tracebacks_and_getsource_show_the_original_source(tmp_path: Path) -> No
         place = folder if folder is checkout else folder / "sources"
         place.mkdir(parents=True)
         (place / "script.py").write_text(text)
+    (output / "plan.json").write_text(json.dumps({"sites": []}))
     workload = {"ranks": [0], "cwd": str(checkout)}
     request = {
         "action": "trace",
