@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opguard_cases import shared_folder
 
 from opguard.tools.activity import CallRange, KinetoError, attribute, read_rows
 
-SHARED = Path(__file__).parents[4] / "../shared/data/runner/kineto"
 FIRST, SECOND = CallRange(3, 7), CallRange(4, 9)
 
 
@@ -103,6 +103,43 @@ def test_a_kernel_of_the_engines_thread_belongs_to_the_backward_of_the_call(
     assert not others
 
 
+def test_activity_of_a_callsite_is_the_sum_over_its_calls(tmp_path: Path) -> None:
+    rows = [row("cpu_op", f"opguard:call:3:{call}", 100 * call, 50) for call in (1, 2)]
+    rows += [launch(110, 1), launch(210, 2), launch(220, 3)]
+    rows += [kernel("a", 1), kernel("a", 2, duration=3), kernel("b", 3, duration=4)]
+
+    found = attribute(read_rows(write(tmp_path / "t.json", rows), Counter())).callsites()
+
+    kernels = found[3]["direct"]["kernel"]
+    assert (kernels.count, kernels.total_ns) == (3, 9000)
+    assert kernels.names == {"a": (2, 5000), "b": (1, 4000)}
+
+
+def test_a_kernel_without_a_launch_belongs_to_the_operator_that_it_names(tmp_path: Path) -> None:
+    """Some libraries report all of their kernels under correlation 0, and launches as well."""
+    rows = [
+        row("cpu_op", "opguard:call:3:7", 100, 50),
+        row("cpu_op", "aten::mm", 110, 10, **{"External id": 4}),
+        launch(400, 0),
+        row("kernel", "k", 500, 2, tid=7, correlation=0, **{"External id": 4}),
+        row("kernel", "earlier", 105, 2, tid=7, correlation=0, **{"External id": 4}),
+    ]
+    calls, others = counts(rows, tmp_path)
+    assert calls == {(FIRST, "direct", "kernel"): (1, 2000)}
+    assert others == {("no_launch", "kernel"): 1, ("outside_calls", "runtime"): 1}
+
+
+def test_a_range_that_rounding_makes_outlive_the_one_around_it_ends_with_it(tmp_path: Path) -> None:
+    rows = [
+        row("cpu_op", "opguard:call:3:7", 100, 50),
+        row("cpu_op", "opguard:call:4:9", 120, 31),
+        launch(150.5, 1),
+        kernel("after", 1),
+    ]
+    _, others = counts(rows, tmp_path)
+    assert others == {("outside_calls", "kernel"): 1, ("outside_calls", "runtime"): 1}
+
+
 def test_launches_without_any_kernel_leave_device_time_unknown(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", [launch(125, 1)])
     assert any("unknown" in text for text in attribute(read_rows(path, Counter())).warnings)
@@ -154,6 +191,30 @@ def test_a_file_that_ends_in_the_middle_gives_the_rows_until_there(
     assert any("ends in the middle" in text for text in warnings)
 
 
+def test_rows_before_damage_in_a_packed_file_are_read(tmp_path: Path) -> None:
+    """The members of a packed file follow each other; the second one is damaged."""
+    rows = [kernel(f"k{number}", number + 1) for number in range(5000)]
+    data = write(tmp_path / "t.json", rows).read_bytes()
+    second = bytearray(gzip.compress(data[len(data) // 2 :]))
+    second[len(second) // 2 : len(second) // 2 + 64] = bytes(64)
+    path = tmp_path / "damaged.json"
+    path.write_bytes(gzip.compress(data[: len(data) // 2]) + second)
+    warnings: Counter[str] = Counter()
+    names = [found.name for found in read_rows(path, warnings)]
+    assert len(names) > 2000
+    assert names[:2000] == [f"k{number}" for number in range(2000)]
+    assert any("gzip stream is damaged" in text for text in warnings)
+
+
+def test_rows_without_usable_times_are_left_out_and_counted(tmp_path: Path) -> None:
+    sound = kernel("sound", 1)
+    bad = [sound | {"ts": 0}, sound | {"ts": "now"}, sound | {"dur": -1}, sound | {"dur": None}]
+    warnings: Counter[str] = Counter()
+    found = list(read_rows(write(tmp_path / "t.json", [*bad, sound]), warnings))
+    assert [only.name for only in found] == ["sound"]
+    assert list(warnings.values()) == [4]
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b"not JSON", b'{"traceEvents": [{"ph'])
 def test_what_is_no_trace_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
@@ -178,7 +239,7 @@ def _annotation(name: str) -> CallRange | None:
 def test_every_activity_of_a_recorded_trace_is_counted_once(
     name: str, kernels: int, calls: int
 ) -> None:
-    path = SHARED / f"{name}.json.gz"
+    path = shared_folder() / "data" / "runner" / "kineto" / f"{name}.json.gz"
     if not path.exists():
         pytest.skip(f"{path} is not here")
     warnings: Counter[str] = Counter()

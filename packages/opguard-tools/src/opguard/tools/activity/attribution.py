@@ -50,6 +50,10 @@ class CallRange(NamedTuple):
     call: int
 
 
+Label = CallRange | Literal["tracer"] | None
+"""What a host range stands for: a recorded call, the tracer's own work, or neither."""
+
+
 @dataclass
 class Activity:
     """Sum of equal kinds of activity.
@@ -64,12 +68,12 @@ class Activity:
     total_ns: int = 0
     names: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def add(self, name: str, duration: int) -> None:
-        """Count one of ``duration`` nanoseconds."""
-        self.count += 1
+    def add(self, name: str, duration: int, count: int = 1) -> None:
+        """Count ``count`` more, of ``duration`` nanoseconds together."""
+        self.count += count
         self.total_ns += duration
-        count, total = self.names.get(name, (0, 0))
-        self.names[name] = count + 1, total + duration
+        counted, total = self.names.get(name, (0, 0))
+        self.names[name] = counted + count, total + duration
 
 
 Kinds = defaultdict[str, Activity]
@@ -103,16 +107,13 @@ class Attribution:
             for direction, kinds in directions.items():
                 for kind, activity in kinds.items():
                     total = into.setdefault(direction, _kinds())[kind]
-                    total.count += activity.count
-                    total.total_ns += activity.total_ns
-                    for name, (count, ns) in activity.names.items():
-                        before = total.names.get(name, (0, 0))
-                        total.names[name] = before[0] + count, before[1] + ns
+                    for name, (count, duration) in activity.names.items():
+                        total.add(name, duration, count)
         return sites
 
 
-def call_of_range(name: str) -> CallRange | Literal["tracer"] | None:
-    """What the name of a host range says: a recorded call, the tracer's own work, or neither."""
+def call_of_range(name: str) -> Label:
+    """What a host range of this name stands for."""
     if name == _OWN_RANGE:
         return "tracer"
     found = _RANGE.fullmatch(name)
@@ -123,7 +124,7 @@ def attribute(
     rows: Iterable[Row],
     into: Attribution | None = None,
     *,
-    label: Callable[[str], CallRange | Literal["tracer"] | None] = call_of_range,
+    label: Callable[[str], Label] = call_of_range,
 ) -> Attribution:
     """Attribute the activity of one trace.
 
@@ -156,7 +157,7 @@ class _Pending(NamedTuple):
 class _Interval:
     start: int
     end: int
-    label: CallRange | Literal["tracer"] | None
+    label: Label
 
 
 class _Nesting:
@@ -164,7 +165,7 @@ class _Nesting:
 
     def __init__(self, intervals: list[_Interval]) -> None:
         self._times: list[int] = []
-        self._labels: list[CallRange | Literal["tracer"] | None] = []
+        self._labels: list[Label] = []
         opened: list[_Interval] = []
         for interval in sorted(intervals, key=lambda item: (item.start, -item.end)):
             self._close(opened, interval.start)
@@ -180,11 +181,11 @@ class _Nesting:
             ended = opened.pop()
             self._mark(ended.end, opened[-1].label if opened else None)
 
-    def _mark(self, time: int, label: CallRange | Literal["tracer"] | None) -> None:
+    def _mark(self, time: int, label: Label) -> None:
         self._times.append(time)
         self._labels.append(label)
 
-    def at(self, time: int) -> CallRange | Literal["tracer"] | None:
+    def at(self, time: int) -> Label:
         """Label of the innermost interval; None outside of all."""
         index = bisect.bisect_right(self._times, time) - 1
         return self._labels[index] if index >= 0 else None
@@ -205,7 +206,7 @@ class _Trace:
         self._device_rows = 0
         self._launch_rows = 0
 
-    def take(self, row: Row, label: Callable[[str], CallRange | Literal["tracer"] | None]) -> None:
+    def take(self, row: Row, label: Callable[[str], Label]) -> None:
         if row.phase == "X":
             kind = DEVICE_KINDS.get(row.category)
             if kind is not None:
@@ -234,7 +235,7 @@ class _Trace:
         if correlation:
             self._launches.setdefault(correlation, (row.thread, row.start))
 
-    def _host(self, row: Row, label: CallRange | Literal["tracer"] | None) -> None:
+    def _host(self, row: Row, label: Label) -> None:
         end = row.start + row.duration
         if label is not None:
             self._ranges[row.thread].append(_Interval(row.start, end, label))
@@ -247,16 +248,19 @@ class _Trace:
 
     def finish(self, result: Attribution) -> None:
         direct = {thread: _Nesting(ranges) for thread, ranges in self._ranges.items()}
-        backward = self._backward_ranges(direct)
+        lanes: tuple[tuple[dict[Thread, _Nesting], Direction], ...] = (
+            (direct, "direct"),
+            (self._backward_ranges(direct), "backward"),
+        )
 
         def cause(thread: Thread, time: int) -> tuple[CallRange, Direction] | Reason:
-            for nestings, direction in ((direct, "direct"), (backward, "backward")):
+            for nestings, direction in lanes:
                 nesting = nestings.get(thread)
                 found = None if nesting is None else nesting.at(time)
                 if found == "tracer":
                     return "tracer"
                 if found is not None:
-                    return found, direction  # type: ignore[return-value]
+                    return found, direction
             return "outside_calls"
 
         for item in self._pending:
@@ -271,9 +275,7 @@ class _Trace:
         for name, thread, start, duration in self._runtime:
             _count(result, cause(thread, start), "runtime", name, duration)
         if self._launch_rows and not self._device_rows:
-            result.warnings[
-                "kernels were launched but none is in the trace: device time unknown"
-            ] += 1
+            result.warnings[_UNKNOWN] += 1
 
     def _place(self, item: _Pending) -> tuple[Thread, int] | None:
         """Thread and time of the host at which an activity was asked for."""

@@ -8,6 +8,7 @@ therefore cut out of the text one by one, and a damaged row costs at most itself
 from __future__ import annotations
 
 import codecs
+import gzip
 import json
 import re
 import zlib
@@ -33,6 +34,9 @@ _BARE_NUMBER = re.compile(r"(?<=[:\[,])(\s*)(?:[-+]?(?:inf(?:inity)?|nan)|N/A)(?
 _LONE_BACKSLASH = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _NAME = re.compile(r'("name"\s*:\s*")(.*?)("\s*(?:,\s*"\w+"\s*:|\}))', re.S)
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
+
+_NO_TIME = "rows left out: a time is missing, not a number, not positive or negative"
+_TRUNCATED = "the file ends in the middle; rows until there are read"
 
 
 class KinetoError(OpGuardError):
@@ -82,15 +86,9 @@ def read_rows(path: Path, warnings: Counter[str]) -> Iterator[Row]:
         if row is not None:
             yield row
         elif isinstance(value, dict) and value.get("ph") == "X":
-            warnings[
-                "rows left out: a time is missing, not a number, not positive or negative"
-            ] += 1
+            warnings[_NO_TIME] += 1
     if number == 0 and warnings[_TRUNCATED]:
         raise KinetoError(f"{path} ends before its first row", path=path)
-
-
-_NO_TIME = "rows left out: a time is missing, not a number, not positive or negative"
-_TRUNCATED = "the file ends in the middle; rows until there are read"
 
 
 def _row_texts(path: Path, warnings: Counter[str]) -> Iterator[Any]:
@@ -152,22 +150,17 @@ def _up_to_rows(path: Path, chunks: Iterator[str]) -> tuple[str, int]:
 def _text(path: Path, warnings: Counter[str]) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
-        with path.open("rb") as file:
-            packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-            file.seek(0)
-            unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            while data := file.read(_CHUNK):
-                while data:
-                    plain = unpack.decompress(data, _CHUNK) if packed else data
-                    data = unpack.unconsumed_tail if packed else b""
-                    if packed and unpack.eof and (unpack.unused_data or data):
-                        data, unpack = unpack.unused_data, zlib.decompressobj(zlib.MAX_WBITS | 16)
-                    text = decoder.decode(plain)
-                    if "\ufffd" in text:
-                        warnings["bytes that are not UTF-8 were replaced"] += text.count("\ufffd")
-                    if text:
-                        yield text
-    except zlib.error as error:
+        with path.open("rb") as stored:
+            packed = stored.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+            stored.seek(0)
+            file = gzip.GzipFile(fileobj=stored) if packed else stored
+            while data := file.read1(_CHUNK):
+                text = decoder.decode(data)
+                if "\ufffd" in text:
+                    warnings["bytes that are not UTF-8 were replaced"] += text.count("\ufffd")
+                if text:
+                    yield text
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         # What was unpacked until here has been handed out; the rest is as good as cut off.
         warnings[f"the gzip stream is damaged ({error})"] += 1
     except OSError as error:
