@@ -16,14 +16,8 @@ from opguard.tools.actions.comparing import CaptureSource, compare_sources
 from opguard.tools.compare import CaptureReadError
 from opguard.tools.digests import sha256
 from opguard.tools.launch.errors import LauncherFailedError
-from opguard.tools.protocol.errors import (
-    ArtifactMismatchError,
-    OpGuardError,
-)
-from opguard.tools.protocol.models import (
-    DiscoverResult,
-    TraceResult,
-)
+from opguard.tools.protocol.errors import ArtifactMismatchError, OpGuardError
+from opguard.tools.protocol.models import DiscoverResult, TraceResult
 
 
 @pytest.mark.requirement("E1")

@@ -20,9 +20,7 @@ from opguard.tools.protocol.errors import (
     PathConflictError,
     WorkloadNotFoundError,
 )
-from opguard.tools.source import (
-    NothingToInstrumentError,
-)
+from opguard.tools.source import NothingToInstrumentError
 from opguard.tools.transaction import CheckoutLock, CheckoutLockedError
 
 

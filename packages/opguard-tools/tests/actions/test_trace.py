@@ -12,16 +12,9 @@ from action_requests import prepare_request, prepared, trace_request, traced
 from opguard.tools.actions import prepare, trace
 from opguard.tools.digests import sha256
 from opguard.tools.launch.errors import BatchCorruptError, LauncherFailedError, RankEndedError
-from opguard.tools.protocol.errors import (
-    ArtifactMismatchError,
-)
-from opguard.tools.protocol.models import (
-    TraceRequest,
-)
-from opguard.tools.source import (
-    ConfigurationError,
-    InvalidPlanError,
-)
+from opguard.tools.protocol.errors import ArtifactMismatchError
+from opguard.tools.protocol.models import TraceRequest
+from opguard.tools.source import ConfigurationError, InvalidPlanError
 from opguard.tools.transaction import SourceMismatchError
 
 
@@ -123,6 +116,34 @@ def test_trace_refuses_a_file_that_is_no_plan(scratch: Any) -> None:
 
     with pytest.raises(InvalidPlanError):
         trace.run(trace_request(scratch, changed))
+
+
+@pytest.mark.parametrize("variable", ["*.py", ""], ids=["other patterns", "none"])
+def test_trace_refuses_a_plan_of_other_callsites_than_the_workload_asks_for(
+    scratch: Any, variable: str
+) -> None:
+    asked = {} if variable else {"env": {"OPGUARD_SELECT_CALLSITES": "train.py"}}
+    workload = scratch.workload(**asked)
+    plan = prepare.run(prepare_request(scratch, scratch.discover(), workload=workload))
+    request = trace_request(scratch, plan).model_dump()
+    request["workload"]["env"] = {"OPGUARD_SELECT_CALLSITES": variable}
+
+    with pytest.raises(ArtifactMismatchError) as caught:
+        trace.run(TraceRequest.model_validate(request))
+
+    assert caught.value.details == {"field": "plan.plan"}
+    assert not Path(request["output"]).exists()
+
+
+def test_trace_states_what_its_ranks_say_of_their_recording(scratch: Any) -> None:
+    stated: dict[str, Any] = {
+        "selection": {"steps": "0-3", "phases": None, "callsites": [], "levels": None},
+        "device_activity": {"OPGUARD_CALLSITE_CUPTI": "off"},
+    }
+
+    result = trace.run(trace_request(scratch, prepared(scratch), {"receipt_fields": stated}))
+
+    assert result.model_dump(include=set(stated)) == stated
 
 
 @pytest.mark.requirement("C6")

@@ -40,8 +40,12 @@ def test_inherited_determinism_variable_does_not_count() -> None:
     assert capture_settings({"OPGUARD_DETERMINISTIC": "0"}, inherited).deterministic is False
 
 
-def test_unclear_determinism_value_is_refused() -> None:
+@pytest.mark.parametrize(
+    "variable",
+    ["OPGUARD_DETERMINISTIC", "OPGUARD_CALLSITE_CUPTI", "OPGUARD_CALLSITE_CUDAAPI"],
+)
+def test_unclear_value_of_a_switch_is_refused(variable: str) -> None:
     with pytest.raises(InvalidSettingError) as caught:
-        capture_settings({"OPGUARD_DETERMINISTIC": "true"}, {})
+        capture_settings({variable: "true"}, {})
 
-    assert caught.value.details == {"variable": "OPGUARD_DETERMINISTIC", "value": "true"}
+    assert caught.value.details == {"variable": variable, "value": "true"}

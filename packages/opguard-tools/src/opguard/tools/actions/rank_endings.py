@@ -10,6 +10,7 @@ from typing import Any
 
 from opguard.tools.compare import EndKind, RankEnding
 from opguard.tools.formats import INCOMPLETE_NAME
+from opguard.tools.launch.progress import list_batches
 from opguard.tools.launch.receipts import Evidence, Receipt
 from opguard.tools.protocol.reading import read_json_object
 
@@ -59,7 +60,7 @@ class RunEnd:
             rank: self._ending(
                 rank,
                 evidence.receipts.get(rank),
-                _batches(capture, rank) if rank in evidence.started else 0,
+                len(list_batches(capture, rank)),
                 damaged.get(rank),
             )
             for rank in sorted({*self.ranks, *evidence.started})
@@ -93,10 +94,6 @@ class RunEnd:
             return file
         inside = os.path.relpath(os.path.realpath(file), self.checkout)
         return file if inside.startswith("..") else inside
-
-
-def _batches(capture: Path, rank: int) -> int:
-    return len(list((capture / f"rank-{rank}").glob("batch-*.xsb")))
 
 
 def first_failure(endings: Iterable[RankEnding]) -> RankEnding | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from pathlib import Path
+from typing import Any
 
 from opguard.tools.actions.plans import CheckedPlan
 from opguard.tools.durable import write_durable
@@ -14,7 +15,6 @@ from opguard.tools.launch.operation import Operation
 from opguard.tools.launch.paths import make_directories
 from opguard.tools.launch.receipts import Evidence
 from opguard.tools.protocol.models import TraceRequest, TraceResult
-from opguard.tools.protocol.models.capture import RecordedSelection
 from opguard.tools.transaction import (
     CheckoutLock,
     SourceTransaction,
@@ -71,8 +71,7 @@ def run(request: TraceRequest) -> TraceResult:
                 **fields,
                 plan=str(plan_copy),
                 plan_sha256=plan.sha256,
-                selection=_recorded_selection(evidence),
-                device_activity=_device_activity(evidence),
+                **_stated_by_ranks(evidence),
                 instrumented_files=[file.path for file in plan.plan.files],
             ),
         )
@@ -80,10 +79,12 @@ def run(request: TraceRequest) -> TraceResult:
     return result
 
 
-def _recorded_selection(evidence: Evidence) -> RecordedSelection | None:
-    """What the ranks say that their recording was limited to; all have the same request."""
+def _stated_by_ranks(evidence: Evidence) -> dict[str, Any]:
+    """What a rank's receipt says of every rank's recording: all have the same request."""
     receipt = next(iter(evidence.receipts.values()), None)
-    return None if receipt is None else receipt.selection
+    if receipt is None:
+        return {}
+    return {"selection": receipt.selection, "device_activity": receipt.device_activity}
 
 
 def _remove_bytecode(folder: Path) -> None:
@@ -99,9 +100,3 @@ def _save_sources(plan: CheckedPlan, folder: Path) -> None:
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
-
-
-def _device_activity(evidence: Evidence) -> dict[str, str]:
-    """What the first receipt says about device activity; nothing where there is no receipt."""
-    receipt = next(iter(evidence.receipts.values()), None)
-    return {} if receipt is None else receipt.device_activity

@@ -28,7 +28,7 @@ from opguard.tools.launch.errors import (
     WorkerFailedError,
     WorkloadTimeoutError,
 )
-from opguard.tools.launch.progress import quote_log
+from opguard.tools.launch.progress import list_batches, quote_log
 from opguard.tools.launch.receipts import Evidence, Receipt
 from opguard.tools.launch.supervise import Outcome
 from opguard.tools.protocol.errors import OpGuardError
@@ -245,7 +245,7 @@ def check_files(evidence: Evidence, capture: Path, capture_id: str) -> None:
 
     for rank, receipt in evidence.receipts.items():
         folder = capture / f"rank-{rank}"
-        found = len(list(folder.glob("batch-*.xsb")))
+        found = len(list_batches(capture, rank))
         if found != receipt.batches:
             raise BatchCountError(
                 f"rank {rank} states {receipt.batches} batches and {found} are in {folder}; the "

@@ -19,7 +19,7 @@ from opguard.tools.launch.errors import LauncherFailedError, WorkloadEndedError
 from opguard.tools.launch.interruption import Interruption
 from opguard.tools.launch.judge import check_files, check_run
 from opguard.tools.launch.paths import OperationPaths, check_paths
-from opguard.tools.launch.progress import TextReporter
+from opguard.tools.launch.progress import TextReporter, list_batches
 from opguard.tools.launch.receipts import Evidence, Receipt, read_evidence
 from opguard.tools.launch.requests import WorkerRequest
 from opguard.tools.launch.settings import CaptureSettings, capture_settings
@@ -205,9 +205,7 @@ class Operation:
         if evidence.duplicates or evidence.worker_errors:
             return
         usable = [
-            rank
-            for rank in self.request.workload.ranks
-            if any((self.paths.capture / f"rank-{rank}").glob("batch-*.xsb"))
+            rank for rank in self.request.workload.ranks if list_batches(self.paths.capture, rank)
         ]
         if not usable:
             return

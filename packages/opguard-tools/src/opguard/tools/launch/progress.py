@@ -55,9 +55,9 @@ def read_progress(output: Path) -> Progress:
     )
 
 
-def list_batches(capture: Path) -> list[Path]:
-    """Published batch files of all ranks, in order of rank directory and sequence."""
-    return sorted(capture.glob("rank-*/batch-*.xsb"))
+def list_batches(capture: Path, rank: int | None = None) -> list[Path]:
+    """Published batch files of a rank, or of all, in order of rank directory and sequence."""
+    return sorted(capture.glob(f"rank-{'*' if rank is None else rank}/batch-*.xsb"))
 
 
 def last_lines(path: Path, count: int) -> list[str]:

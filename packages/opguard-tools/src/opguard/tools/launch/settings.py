@@ -12,6 +12,9 @@ from opguard.tools.protocol.errors import InvalidSettingError
 
 REGIONS_VARIABLE = "OPGUARD_XOR_REGIONAL"
 DETERMINISTIC_VARIABLE = "OPGUARD_DETERMINISTIC"
+ACTIVITY_VARIABLES = ("OPGUARD_CALLSITE_CUPTI", "OPGUARD_CALLSITE_CUDAAPI")
+"""Read by the tracer in each rank; a wrong value is found here, before anything starts."""
+
 DEFAULT_REGIONS = 4
 MAX_REGIONS = 64
 
@@ -49,6 +52,8 @@ def capture_settings(
     """
     inherited = os.environ if caller_env is None else caller_env
     effective = {**inherited, **workload_env}
+    for name in ACTIVITY_VARIABLES:
+        _parse_switch(name, effective.get(name))
     return CaptureSettings(
         regions=parse_regions(effective.get(REGIONS_VARIABLE)),
         deterministic=_parse_switch(
@@ -82,7 +87,7 @@ def _parse_switch(name: str, value: str | None) -> bool:
     if value == "1":
         return True
     raise InvalidSettingError(
-        f"{name} in workload.env is {value!r}; set it to 1 or leave it out",
+        f"{name} is {value!r}; set it to 1 or leave it out",
         variable=name,
         value=value,
     )
