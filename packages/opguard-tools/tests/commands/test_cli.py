@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,11 @@ def test_capabilities_prints_one_json_document() -> None:
 
 @pytest.mark.requirement("A1")
 def test_console_script_is_the_same_program() -> None:
-    script = Path(sys.executable).with_name("opguard-tools")
-    if not script.exists():
+    try:
+        metadata.distribution("opguard-tools")
+    except metadata.PackageNotFoundError:
         pytest.skip("the distribution is not installed in this environment")
+    script = Path(sys.executable).with_name("opguard-tools")
 
     completed = subprocess.run([str(script), "capabilities"], capture_output=True, text=True)
 

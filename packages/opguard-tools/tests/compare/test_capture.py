@@ -16,7 +16,9 @@ from opguard.tools.compare import (
     compare_captures,
 )
 from opguard.tools.compare.fingerprints import FingerprintTable
+from opguard.tools.compare.places import LibrarySources
 from opguard.tools.compare.records import CallFlag, Phase, RankRecords
+from opguard.tools.digests import sha256
 from opguard.tools.source.align import align_sources
 
 CAPTURE_ID = "0" * 31 + "1"
@@ -147,3 +149,13 @@ def test_why_a_rank_is_incomplete_reaches_its_tables(tmp_path: Path) -> None:
     view = CaptureView.open(root, root / "tables", {0: ending})
 
     assert view.tables(0).incomplete == "the rank left through os._exit with status 3"
+
+
+def test_source_of_a_library_is_the_one_that_ran_or_none(tmp_path: Path) -> None:
+    for name, data in ((sha256(b"kept"), b"kept"), (sha256(b"ran"), b"changed since")):
+        (tmp_path / name).write_bytes(data)
+    sources = LibrarySources((tmp_path / "missing", tmp_path))
+
+    assert sources.get(sha256(b"kept")) == b"kept"
+    assert sources.get(sha256(b"ran")) is None
+    assert sources.get(f"../{tmp_path.name}/{sha256(b'kept')}") is None

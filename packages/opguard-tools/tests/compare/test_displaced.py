@@ -112,3 +112,63 @@ def test_equal_changes_under_other_step_numbers_are_no_difference() -> None:
         return made
 
     assert compare(run(after=True), run(after=False)).first is None
+
+
+def totals(*, displaced: bool, ahead: int = 0, mark: str = "") -> Recording:
+    """Three steps with a total: before them, or displaced inside the last two.
+
+    Args:
+        displaced: Where the total is taken.
+        ahead: How far the number of the step is ahead of the step where it is displaced.
+        mark: Distinguishes its values.
+    """
+    made = Recording()
+    for step in range(3):
+        made.step = step
+        for place in (False, True):
+            if place is displaced and (step or not displaced):
+                made.step = step + ahead
+                inputs = {"self": f"old{step}{mark}", "arg[0]": f"x{step}"}
+                made.call("total", inputs=inputs, outputs={"self": f"total{step}{mark}"})
+                made.step = step
+            if not place:
+                for callee in ("forward", "loss", "backward"):
+                    made.call(callee, outputs={"out": f"{callee}{step}"})
+        made.call("step", after={"param.w": f"w{step}"}, phase=OPTIMIZER)
+        made.call("log")
+    return made
+
+
+def test_displaced_calls_with_equal_values_pair_whatever_their_steps() -> None:
+    found = compare(totals(displaced=False), totals(displaced=True, ahead=9))
+
+    displaced = [v.pair for v in found.ranks[0].pairs if not v.pair.in_order]
+    assert [(pair.baseline.step, pair.candidate.step) for pair in displaced] == [(1, 10), (2, 11)]
+    assert found.first is None
+
+
+def test_displaced_calls_with_other_values_pair_within_their_step() -> None:
+    found = compare(totals(displaced=False), totals(displaced=True, mark="x"))
+
+    displaced = [v.pair for v in found.ranks[0].pairs if not v.pair.in_order]
+    assert [(pair.baseline.step, pair.candidate.step) for pair in displaced] == [(1, 1), (2, 2)]
+
+
+def test_a_displaced_call_differs_no_earlier_than_both_sides_have_made_it() -> None:
+    """It is made late in the candidate, and differs there because of what differed meanwhile."""
+
+    def run(*, late: bool, value: str) -> Recording:
+        made = Recording()
+        for place in (False, True):
+            if place is late:
+                made.call("total", inputs={"self": "t", "arg[0]": value}, outputs={"self": value})
+            if not place:
+                made.call("forward", inputs={"arg[0]": "x"}, outputs={"out": f"f{value}"})
+                made.call("loss", inputs={"arg[0]": f"f{value}"}, outputs={"out": f"l{value}"})
+        return made
+
+    found = compare(run(late=False, value="a"), run(late=True, value="b"))
+
+    assert found.first is not None
+    assert found.first[1].baseline is not None
+    assert found.first[1].baseline.callee == "forward"

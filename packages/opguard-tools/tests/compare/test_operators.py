@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from capture_builders import OPTIMIZER, Recording
+from capture_builders import BACKWARD, FORWARD, OPTIMIZER, Recording
 from comparing import compare
 
 from opguard.tools.compare import Comparison
@@ -159,27 +159,23 @@ def test_a_changed_line_of_torch_is_named_itself() -> None:
     assert found["candidate"]["line"] == 2
 
 
-def test_the_phase_keeps_forward_and_backward_at_one_line_apart() -> None:
+@pytest.mark.parametrize("known", [True, False], ids=["place known", "place unknown"])
+def test_the_phase_keeps_forward_and_backward_at_one_line_apart(known: bool) -> None:
     sides = []
-    for value in "ab":
+    for phases in ((FORWARD, BACKWARD), (BACKWARD,)):
         recording = Recording()
         recording.library("pkg/layer.py", LIBRARY)
-        place = recording.place("pkg/layer.py", "lib.first(x)")
-        with recording.nest("trainer", outputs={"out": value}):
-            recording.operator("trainer", "lib::first", place, outputs={"out": "same"})
-            recording.operator(
-                "trainer",
-                "lib::first",
-                place,
-                phase=OPTIMIZER,
-                inputs={"arg[0]": "same"},
-                outputs={"out": value},
-            )
+        place = recording.place("pkg/layer.py", "lib.first(x)") if known else 0
+        with recording.nest("trainer"):
+            for phase in phases:
+                recording.operator("trainer", "lib::first", place, phase=phase)
         sides.append(recording)
 
-    found = first(compare(*sides))
+    (rank,) = compare(*sides).ranks
 
-    assert (found["phase"], found["baseline"]["line"]) == ("optimizer", 2)
+    operators = [v.pair for v in rank.pairs if v.pair.baseline.place or not known][1 - known :]
+    assert [(pair.baseline.phase, pair.candidate.phase) for pair in operators] == [(1, 1)]
+    assert [(u.side.value, u.call.phase) for u in rank.unpaired] == [("baseline", 0)]
 
 
 def test_reports_show_the_lines_of_the_library() -> None:

@@ -113,3 +113,18 @@ def test_zeros_against_no_gradient_are_no_difference_when_no_value_differs() -> 
         run.call("backward", inputs={"grad.param.w": cleared}, after={"grad.param.w": "g"})
 
     assert compare(*sides).first is None
+
+
+def test_consumer_on_one_side_only_is_the_origin_of_the_gradient_that_it_changes() -> None:
+    sides = Recording(), Recording()
+    for run, gradient in zip(sides, ("g", "h"), strict=True):
+        produced = run.call("embed", outputs={"out": "e"})
+        if run is sides[1]:
+            run.call("penalty", inputs={"arg[0]": "e"}, outputs={"out": "p"})
+        run.call("backward")
+        run.gradient(produced, "grad.out", gradient)
+
+    found = compare(*sides)
+
+    assert summary(found) == [("unpaired", None, "penalty", ["grad.out"])]
+    assert "takes the output of train.py:1 `embed(...)`, whose gradient differs" in why(found)

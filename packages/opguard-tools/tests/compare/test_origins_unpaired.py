@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from capture_builders import Recording
+import pytest
+from capture_builders import OPTIMIZER, Recording
 from comparing import compare, summary, why
 
 
@@ -132,3 +133,39 @@ def test_unpaired_calls_alone_are_no_divergence() -> None:
     found = compare(baseline, candidate)
 
     assert (found.first, [u.side.value for u in found.ranks[0].unpaired]) == (None, ["candidate"])
+
+
+def test_update_on_one_side_only_is_the_origin_of_what_the_next_step_takes() -> None:
+    baseline, candidate = Recording(), Recording()
+    for run, weight in ((baseline, "w1"), (candidate, "w0")):
+        run.call("forward", inputs={"param.weight": "w0"}, outputs={"out": "y"})
+        if run is baseline:
+            run.call("update", after={"param.weight": "w1"}, phase=OPTIMIZER)
+        run.step = 1
+        run.call("linear", inputs={"param.weight": weight}, outputs={"out": f"y{weight}"})
+
+    assert summary(compare(baseline, candidate)) == [("unpaired", "update", None, ["param.weight"])]
+
+
+@pytest.mark.parametrize("slot", ["param.weight", "self"])
+def test_unpaired_call_that_was_given_the_differing_value_did_not_produce_it(slot: str) -> None:
+    baseline, candidate = Recording(), Recording()
+    baseline.call("state_dict", inputs={slot: "w"}, outputs={slot: "w", "out": "w"})
+    for run, weight, out in ((baseline, "w", "y"), (candidate, "v", "z")):
+        run.call("linear", inputs={"param.weight": weight}, outputs={"out": out})
+
+    assert summary(compare(baseline, candidate)) == [
+        ("unexplained_input", "linear", "linear", ["param.weight"])
+    ]
+
+
+def test_unpaired_call_that_found_a_gradient_missing_did_not_clear_it() -> None:
+    baseline, candidate = Recording(), Recording()
+    none = {"grad.param.w": "=None"}
+    baseline.call("zero_grad", inputs=none, outputs=none)
+    for run, old, new in ((baseline, "=None", "g"), (candidate, "g0", "gg")):
+        run.call("backward", inputs={"grad.param.w": old}, after={"grad.param.w": new})
+
+    assert summary(compare(baseline, candidate)) == [
+        ("unexplained_input", "backward", "backward", ["grad.param.w"])
+    ]

@@ -175,3 +175,19 @@ def test_repeat_that_was_started_otherwise_is_refused_with_the_option() -> None:
 
     with pytest.raises(UnequalRepeatError, match="--seed is 0 in the baseline and 1 in the repeat"):
         compare(started("0"), started("0"), [started("1")])
+
+
+def test_operator_that_varies_between_equal_runs_leaves_the_others_of_its_call_alone() -> None:
+    def inside(first: str, second: str) -> Recording:
+        recording = Recording()
+        recording.library("pkg/layer.py", "def function(x):\n    one(x)\n    two(x)\n")
+        places = [recording.place("pkg/layer.py", text) for text in ("one(x)", "two(x)")]
+        with recording.nest("trainer"):
+            for place, name, out in zip(places, ("one", "two"), (first, second), strict=True):
+                what = {"inputs": {"arg[0]": "x"}, "outputs": {"out": out}}
+                recording.operator("trainer", f"lib::{name}", place, **what)
+        return recording
+
+    found = compare(inside("a", "n1"), inside("b", "n2"), [inside("a", "n3")])
+
+    assert places(found) == (["lib::one@1"], ["lib::two@2"])

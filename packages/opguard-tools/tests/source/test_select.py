@@ -21,6 +21,7 @@ from opguard.tools.source import (
     instrument,
     select_sites,
 )
+from opguard.tools.source.plan import DepthChoice
 
 MODEL = """\
 import torch
@@ -76,6 +77,35 @@ def brief(selection: Selection) -> list[tuple[str, int, str, str, bool]]:
     return [
         (site.file, site.line, site.kind, site.callee, site.observed) for site in selection.sites
     ]
+
+
+@pytest.mark.parametrize("depth", ["call", "aten"])
+def test_a_chosen_depth_holds_for_every_callsite(depth: DepthChoice, checkout: Checkout) -> None:
+    root = checkout("a", {"model.py": MODEL})
+    spans = [
+        seen(root, "model.py", "torch.matmul(x, w)"),
+        seen(root, "model.py", "forward(1, 2)", operators={}, flags=SpanFlag.OPAQUE),
+    ]
+
+    selection = select_sites(root, spans, depth=depth)
+
+    assert [site.depth for site in selection.sites] == [depth, depth]
+
+
+def test_callsites_that_the_user_does_not_want_are_left_out_and_counted(checkout: Checkout) -> None:
+    root = checkout("a", {"model.py": MODEL, "other.py": "y = f(1)\n"})
+    spans = [
+        seen(root, "model.py", "torch.matmul(x, w)"),
+        seen(root, "model.py", "h += 1"),
+        seen(root, "other.py", "f(1)"),
+    ]
+
+    selection = select_sites(root, spans, takes=lambda file, function, callee: callee == "+=")
+
+    assert brief(selection) == [("model.py", 5, "augmented", "+=", True)]
+    assert {(entry.path, entry.reason) for entry in selection.excluded} == {
+        (file, "1 callsites are outside the selection") for file in ("model.py", "other.py")
+    }
 
 
 @pytest.mark.requirement("C2")
