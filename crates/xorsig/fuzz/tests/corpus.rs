@@ -30,6 +30,7 @@ fn replay(target: &str, holds: fn(&[u8])) {
         println!("{}", input.display());
         holds(&bytes);
         for length in [0, 1, bytes.len() / 2, bytes.len().saturating_sub(1)] {
+            let length = length.min(bytes.len());
             holds(&bytes[..length]);
         }
     }
