@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import site
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import xorsig
 from opguard.core import _torch_import
+from opguard.core.device_activity import DeviceActivity
 from opguard.core.interruption import comes_from_signal_handler
+from opguard.core.locations import is_installed, package_folders, position_of, standard_library
+from opguard.core.recording.names import Names
 from opguard.core.selection import Selection
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Discovery:
         self.capture_id = capture_id
         self.regions = regions
         self.selection = Selection()
+        self.packages: set[str] = set()
+        self.activity: DeviceActivity | None = None
         self.started_unix_ns = time.time_ns()
         self._root = os.path.realpath(checkout) + os.sep
         self._writer = xorsig.CaptureWriter(
@@ -83,9 +86,7 @@ class Discovery:
         self._elsewhere = 0
         self._totals: dict[str, int] | None = None
         self._failure: Exception | None = None
-        self._packages = _package_folders()
-        self._standard = _folders("stdlib", "platstdlib")
-        self._libraries = (*self._packages, *self._standard)
+        self._names = Names(self._writer)
         self._opaque: dict[str, bool] = {}
 
     def start(self) -> None:
@@ -101,9 +102,13 @@ class Discovery:
         self._torch_folder = os.path.dirname(os.path.realpath(torch.__file__)) + os.sep
         self._graph_task: Callable[[], int] = torch._C._current_graph_task_id
         self._active = True
-        from opguard.core.modes import check_traces_without
+        from opguard.core.modes import ObservingMode, check_traces_without, run_operator
 
-        self._mode = _observer_mode(self._observe)
+        def run(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            self._observe(operator, args)
+            return run_operator(operator, args, kwargs)
+
+        self._mode = ObservingMode(run)
         check_traces_without(self._mode)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
@@ -151,8 +156,8 @@ class Discovery:
             self._elsewhere += 1
             return
         self._operators += 1
-        # 0 is this frame, 1 _observe's, 2 the mode's, 3 the one that ran the operator.
-        frame: FrameType | None = sys._getframe(3)
+        # 0 is this frame, 1 _observe's, 2 and 3 the mode's, 4 the one that ran the operator.
+        frame: FrameType | None = sys._getframe(4)
         phase = BACKWARD if self._graph_task() != -1 else 0
         innermost = True
         opaque = 0
@@ -187,12 +192,12 @@ class Discovery:
     def _emit(self) -> None:
         pending, self._pending = self._pending, {}
         self._emitted = time.monotonic()
-        intern = self._writer.intern
+        intern = self._names.id
         for (position, operator, flags), (count, example) in pending.items():
             file, qualname, line, end_line, col, end_col = position
             self._writer.span(
-                intern(_encodable(file)),
-                intern(_encodable(qualname)),
+                intern(file),
+                intern(qualname),
                 line,
                 end_line,
                 col,
@@ -207,17 +212,7 @@ class Discovery:
         file = self._file(code.co_filename)
         if file is None:
             return None
-        for index, (line, end_line, col, end_col) in enumerate(code.co_positions()):
-            if 2 * index == lasti:
-                return (
-                    file,
-                    code.co_qualname,
-                    -1 if line is None else line,
-                    -1 if end_line is None else end_line,
-                    -1 if col is None else col,
-                    -1 if end_col is None else end_col,
-                )
-        return None
+        return (file, code.co_qualname, *position_of(code, lasti))
 
     def _file(self, name: str) -> str | None:
         """The real path of a code object's file if it is in the checkout.
@@ -229,7 +224,7 @@ class Discovery:
             real = None
             if not name.startswith("<"):
                 path = os.path.realpath(name)
-                if path.startswith(self._root) and not path.startswith(self._libraries):
+                if path.startswith(self._root) and not is_installed(path):
                     real = path
             self._files[name] = real
         return self._files[name]
@@ -250,49 +245,9 @@ class Discovery:
         path = os.path.realpath(name)
         if path.startswith(self._torch_folder):
             return path.removeprefix(self._torch_folder) in _COMPOSITE_MODULES
-        if path.startswith(self._packages):
+        if path.startswith(package_folders()):
             return True
-        return not path.startswith((self._root, _OWN, *self._standard))
-
-
-def _observer_mode(observe: Callable[[Any, tuple[Any, ...]], None]) -> TorchDispatchMode:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    from opguard.core.modes import run_operator
-
-    class ObserverMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        """Reports every operator and runs it unchanged."""
-
-        supports_higher_order_operators = True
-
-        @classmethod
-        def ignore_compile_internals(cls) -> bool:
-            """Let ``torch.compile`` compile although a mode is active."""
-            return True
-
-        def __torch_dispatch__(
-            self,
-            func: Any,
-            types: Any,
-            args: tuple[Any, ...] = (),
-            kwargs: dict[str, Any] | None = None,
-        ) -> Any:
-            observe(func, args)
-            return run_operator(func, args, kwargs or {})
-
-    return ObserverMode()  # type: ignore[no-untyped-call]
-
-
-def _folders(*names: str) -> tuple[str, ...]:
-    paths = {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in names}
-    return tuple(sorted(paths))
-
-
-def _package_folders() -> tuple[str, ...]:
-    """Where packages are installed: of this environment, of the user, of the distribution."""
-    others = {*site.getsitepackages(), site.getusersitepackages()}
-    found = {os.path.realpath(path) + os.sep for path in others}
-    return tuple(sorted(found.union(_folders("purelib", "platlib"))))
+        return not path.startswith((self._root, _OWN, *standard_library()))
 
 
 def _example(args: tuple[Any, ...]) -> str:
@@ -303,7 +258,3 @@ def _example(args: tuple[Any, ...]) -> str:
         except (AttributeError, RuntimeError, TypeError):
             continue  # no tensor, or one without a shape: a parameter that is not made yet
     return ""
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -5,14 +5,43 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+
+
+class ObservingMode(TorchDispatchMode):
+    """Sees every operator of the program, and compiled code only from outside.
+
+    Args:
+        run: Receives the operator and its arguments, runs it and gives its result.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(
+        self, run: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._run = run
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let ``torch.compile`` compile although a mode is active."""
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Hand the operator on."""
+        return self._run(func, args, kwargs or {})
 
 
 def push_mode(mode: TorchDispatchMode) -> None:

@@ -8,7 +8,6 @@ import os
 import platform
 import socket
 import sys
-import sysconfig
 import time
 import traceback
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from opguard.core._version import __version__
 from opguard.core.device_activity import DeviceActivity, device_activity
 from opguard.core.effects import ACTIVITY_EFFECTS
 from opguard.core.environment import Rank
+from opguard.core.locations import is_installed
 from opguard.core.selection import Selection
 
 PROTOCOL_VERSION = 1
@@ -36,6 +36,8 @@ class Recording(Protocol):
     regions: int
     started_unix_ns: int
     selection: Selection
+    packages: set[str]
+    activity: DeviceActivity | None
 
     def close(self) -> dict[str, int]:
         """End the recording and give its totals."""
@@ -72,11 +74,8 @@ def publish_receipt(
         protocol B5, B7.
     """
     totals = recording.close()
-    activity: DeviceActivity | None = getattr(recording, "activity", None)
-    if activity is None:
-        device = device_activity(os.environ)
-    else:
-        device = activity.states()
+    activity = recording.activity
+    device = device_activity(os.environ) if activity is None else activity.states()
     if any(state.startswith("collected") for state in device.values()):
         observer_effects = (*observer_effects, *ACTIVITY_EFFECTS)
     document = {
@@ -94,7 +93,7 @@ def publish_receipt(
         "exit_status": exit_status,
         "exit_kind": exit_kind if failure is None or exit_kind != "returned" else "exception",
         "exception": None if failure is None else describe_exception(failure),
-        "versions": versions(getattr(recording, "packages", ())),
+        "versions": versions(recording.packages),
         "fingerprint": {
             "schemes": [xorsig.XOR_SCHEME, xorsig.MIX_SCHEME],
             "regions": recording.regions,
@@ -126,7 +125,7 @@ def describe_exception(error: BaseException) -> dict[str, Any]:
     a collective is raised deep inside torch, and says nothing there.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_library_folders())]
+    own = [frame for frame in frames if not is_installed(os.path.realpath(frame.filename))]
     place = next(reversed(own or frames), None)
     return {
         "type": type(error).__qualname__,
@@ -134,11 +133,6 @@ def describe_exception(error: BaseException) -> dict[str, Any]:
         "file": place.filename if place is not None else None,
         "line": place.lineno if place is not None else None,
     }
-
-
-def _library_folders() -> tuple[str, ...]:
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return tuple(sysconfig.get_path(name) + os.sep for name in names)
 
 
 def versions(seen: Iterable[str] = ()) -> dict[str, str]:

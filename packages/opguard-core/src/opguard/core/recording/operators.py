@@ -11,11 +11,12 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from opguard.core.modes import (
+    ObservingMode,
     check_traces_without,
     is_tracing,
     push_mode,
@@ -30,9 +31,6 @@ from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
 from opguard.core.recording.schemas import KnownOperators, OperatorFacts
 from opguard.core.recording.tensors import TensorReader
-
-if TYPE_CHECKING:
-    from torch.utils._python_dispatch import TorchDispatchMode
 
 MAX_LINKS = 1 << 18
 """Autograd nodes whose operator is remembered, so that their backward can be linked to it. The
@@ -88,7 +86,7 @@ class OperatorCapture:
         self._places = places
         self._operators = KnownOperators()
         self._memory = UnwrittenMemory()
-        self._mode: TorchDispatchMode | None = None
+        self._mode: ObservingMode | None = None
         self._links: dict[int, int] = {}
         self._sequence = 0
         self.active = False
@@ -102,7 +100,7 @@ class OperatorCapture:
         if needed == self.active:
             return
         if self._mode is None:
-            self._mode = _recording_mode(self)
+            self._mode = ObservingMode(self._run)
             check_traces_without(self._mode)
         if needed:
             push_mode(self._mode)
@@ -116,9 +114,20 @@ class OperatorCapture:
         found = self._places.find(frame, None if call is None else call.caller, NO_PLACE)
         return NO_PLACE if found is None else found
 
-    # What the mode calls.
+    def _run(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator that the mode was given, and record it."""
+        frame = None if is_tracing() else self._open(operator, args, kwargs)
+        if frame is None:
+            return run_operator(operator, args, kwargs)
+        try:
+            result = run_operator(operator, args, kwargs)
+        except BaseException as error:
+            self._end(frame, None, error)
+            raise
+        self._end(frame, result, None)
+        return result
 
-    def begin(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame | None:
+    def _open(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame | None:
         """An operator is about to run; ``None`` leaves it unrecorded."""
         claimed = range(0)
         if threading.get_ident() == self._thread:
@@ -161,14 +170,6 @@ class OperatorCapture:
             self._links[number] = place
         frame.name = f"{facts.name}@{place}"
         self._record_inputs(frame, call, facts, args, kwargs)
-
-    def finish(self, frame: Frame, result: Any) -> None:
-        """The operator returned ``result``."""
-        self._end(frame, result, None)
-
-    def fail(self, frame: Frame, error: BaseException) -> None:
-        """The operator raised ``error``."""
-        self._end(frame, None, error)
 
     def _end(self, frame: Frame, result: Any, error: BaseException | None) -> None:
         facts = self._operators.facts(frame.callee)
@@ -242,41 +243,6 @@ class OperatorCapture:
         else:
             parts = self._reader.read(slot, tensor)
         self._records.tensors(call, role, parts)
-
-
-def _recording_mode(capture: OperatorCapture) -> TorchDispatchMode:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        """Reports every operator and runs it unchanged."""
-
-        supports_higher_order_operators = True
-
-        @classmethod
-        def ignore_compile_internals(cls) -> bool:
-            """Let ``torch.compile`` compile although a mode is active."""
-            return True
-
-        def __torch_dispatch__(
-            self,
-            func: Any,
-            types: Any,
-            args: tuple[Any, ...] = (),
-            kwargs: dict[str, Any] | None = None,
-        ) -> Any:
-            kwargs = kwargs or {}
-            frame = None if is_tracing() else capture.begin(func, args, kwargs)
-            if frame is None:
-                return run_operator(func, args, kwargs)
-            try:
-                result = run_operator(func, args, kwargs)
-            except BaseException as error:
-                capture.fail(frame, error)
-                raise
-            capture.finish(frame, result)
-            return result
-
-    return RecordingMode()  # type: ignore[no-untyped-call]
 
 
 def _result_index(slot: str) -> int:

@@ -10,13 +10,13 @@ import hashlib
 import json
 import os
 import sys
-import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
+from opguard.core.locations import below_package_folder, position_of, standard_library
 from opguard.core.recording.frames import Mark
 from opguard.core.recording.records import Records
 
@@ -87,7 +87,6 @@ class Places:
         self._records = records
         self._capture = capture
         self._checkout = "" if checkout is None else os.path.realpath(checkout) + os.sep
-        self._standard = _standard_library()
         self._codes: dict[int, tuple[CodeType, Any]] = {}
         self._positions: dict[tuple[int, int], tuple[int, int, int, int]] = {}
         self._files: dict[str, _File] = {}
@@ -154,7 +153,7 @@ class Places:
             return _IN_COMPILED
         if real.startswith((_OWN, *_PLUMBING)) or real.endswith(_WORKER):
             return _SKIP
-        if real.startswith(self._standard) and not _is_package(real):
+        if real.startswith(standard_library()) and below_package_folder(real) is None:
             return _SKIP
         file = self._files.get(real)
         if file is None:
@@ -162,7 +161,8 @@ class Places:
         return file
 
     def _open(self, path: str, frame: FrameType) -> _File:
-        if self._checkout and path.startswith(self._checkout) and not _is_package(path):
+        own = self._checkout and path.startswith(self._checkout)
+        if own and below_package_folder(path) is None:
             # On disk it is instrumented; the originals are kept with the plan.
             return _File("", path.removeprefix(self._checkout), "")
         return _File(path, _shared_name(path, frame.f_globals.get("__name__")), None)
@@ -188,7 +188,7 @@ class Places:
     def _number(self, outer: int, code: CodeType, lasti: int, file: _File) -> int:
         position = self._positions.get((id(code), lasti))
         if position is None:
-            position = self._positions[id(code), lasti] = _position(code, lasti)
+            position = self._positions[id(code), lasti] = position_of(code, lasti)
         key = (outer, file.name, code.co_qualname, position)
         number = self._numbers.get(key)
         if number is None:
@@ -216,15 +216,6 @@ def calling_frame() -> FrameType | None:
     return frame
 
 
-def _position(code: CodeType, lasti: int) -> tuple[int, int, int, int]:
-    """``(line, end_line, col, end_col)`` of an instruction; -1 where unknown."""
-    for index, (line, end_line, col, end_col) in enumerate(code.co_positions()):
-        if 2 * index == lasti:
-            known = (-1 if part is None else part for part in (line, end_line, col, end_col))
-            return tuple(known)  # type: ignore[return-value]
-    return (-1, -1, -1, -1)
-
-
 def _shared_name(path: str, module: Any) -> str:
     """A file's name below the folder that its package lies in, equal in every environment.
 
@@ -236,16 +227,4 @@ def _shared_name(path: str, module: Any) -> str:
         for ending in (f"/{inner}.py", f"/{inner}/__init__.py"):
             if path.endswith(ending):
                 return ending[1:]
-    for folder in ("/site-packages/", "/dist-packages/"):
-        if folder in path:
-            return path.rpartition(folder)[2]
-    return path
-
-
-def _is_package(path: str) -> bool:
-    return "/site-packages/" in path or "/dist-packages/" in path
-
-
-def _standard_library() -> tuple[str, ...]:
-    names = ("stdlib", "platstdlib")
-    return tuple({os.path.realpath(sysconfig.get_path(name)) + os.sep for name in names})
+    return below_package_folder(path) or path
