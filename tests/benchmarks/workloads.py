@@ -127,6 +127,19 @@ class Products(nn.Module):
         return torch.mean(features)
 
 
+def training_step(model: nn.Module, optimizer: torch.optim.Optimizer, *batch: torch.Tensor) -> Step:
+    """A step of a model that gives its loss, always on the same batch."""
+
+    def step() -> torch.Tensor:
+        loss = model(*batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
 def transformer_step(seed: int = 0) -> Step:
     """Workload A: one AdamW step of the transformer on a fixed batch, tensor by tensor."""
     torch.manual_seed(seed)
@@ -134,15 +147,7 @@ def transformer_step(seed: int = 0) -> Step:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, foreach=False, fused=False)
     tokens = torch.randint(0, VOCABULARY, (BATCH, CONTEXT))
     targets = torch.randint(0, VOCABULARY, (BATCH, CONTEXT))
-
-    def step() -> torch.Tensor:
-        loss = model(tokens, targets)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
+    return training_step(model, optimizer, tokens, targets)
 
 
 def narrow_step(seed: int = 0) -> Step:
@@ -150,16 +155,7 @@ def narrow_step(seed: int = 0) -> Step:
     torch.manual_seed(seed)
     model = Narrow()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=False)
-    features = torch.randn(NARROW_BATCH, NARROW)
-
-    def step() -> torch.Tensor:
-        loss = model(features)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
+    return training_step(model, optimizer, torch.randn(NARROW_BATCH, NARROW))
 
 
 def products_step(seed: int = 0) -> Step:
@@ -167,16 +163,7 @@ def products_step(seed: int = 0) -> Step:
     torch.manual_seed(seed)
     model = Products()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=False)
-    features = torch.randn(SQUARE, SQUARE)
-
-    def step() -> torch.Tensor:
-        loss = model(features)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
+    return training_step(model, optimizer, torch.randn(SQUARE, SQUARE))
 
 
 WORKLOADS: dict[str, Callable[[], Step]] = {

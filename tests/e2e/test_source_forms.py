@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from opguard_sites import all_sites
 from source_forms import ENCODED, PROGRAMS, SINCE_312, SINCE_313
 
 from opguard.core import _site
-from opguard.tools.source import Site, instrument
-from opguard.tools.source.rewrite import ParsedSource
+from opguard.tools.source import instrument
 
 FORMS: dict[str, bytes] = {name: text.encode() for name, text in PROGRAMS.items()} | ENCODED
 for version, programs in ((12, SINCE_312), (13, SINCE_313)):
@@ -140,31 +140,6 @@ for _name in _OPERATIONS.split():
     setattr(V, f"__{_name}__", lambda self, *other, _name=_name: self._new(_name, *other))
 
 
-def every_site(content: bytes) -> list[Site]:
-    """A site for every expression that may be wrapped."""
-    found = ParsedSource.of(content).index.expressions
-    return [
-        Site(
-            id=number,
-            file="form.py",
-            line=expression.span[0],
-            end_line=expression.span[1],
-            col=expression.span[2],
-            end_col=expression.span[3],
-            qualname=expression.qualname,
-            kind=expression.kind,
-            callee="",
-            text="",
-            statement=expression.statement,
-            ordinal=expression.ordinal,
-            depth="call",
-            observed=True,
-        )
-        for number, expression in enumerate(found, 1)
-        if expression.refusal is None
-    ]
-
-
 def outcome(program: bytes, part: slice) -> list[tuple[Any, ...]]:
     """Run a program; an exception that it does not catch ends its events."""
     trace = Trace()
@@ -190,7 +165,7 @@ def installed(recorder: Any) -> Iterator[None]:
 @pytest.mark.parametrize("name", FORMS)
 def test_instrumented_form_does_what_the_original_does(name: str) -> None:
     content = FORMS[name]
-    changed = instrument(content, every_site(content))
+    changed = instrument(content, all_sites(content))
     assert changed != content
     place = slice(-1) if name in SPANNING_LINES else slice(None)
     expected = outcome(content, place)
