@@ -71,7 +71,14 @@ class MemoryWriter:
         return len(self.order)
 
     def tensor(
-        self, call: int, role: int, slot: int, layout: int, signature: bytes | None, note: int = 0
+        self,
+        call: int,
+        role: int,
+        slot: int,
+        layout: int,
+        signature: bytes | None,
+        note: int = 0,
+        unless: None = None,
     ) -> int:
         dtype, shape = self.layouts[layout][:2]
         what = (dtype, shape, signature if signature is not None else self.names[note])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Sequence
 from os import PathLike
-from typing import Any, Final, Protocol, Self, final
+from typing import Any, Final, Protocol, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
@@ -15,6 +15,7 @@ __all__ = [
     "CaptureWriter",
     "Effects",
     "KnownParameters",
+    "PendingSignature",
     "Recorder",
     "__version__",
     "byte_ranges",
@@ -56,6 +57,8 @@ class _Recorder(Protocol):
     ) -> Any: ...
     def finish(self, token: Any, result: Any, /) -> object: ...
     def fail(self, token: Any, error: BaseException, /) -> object: ...
+
+_Signature: TypeAlias = bytes | PendingSignature | None
 
 def xor(data: Buffer | _Array, *, threads: int | None = None) -> int: ...
 def region_xor(
@@ -105,7 +108,7 @@ class Effects:
 class KnownParameters:
     def __new__(cls, recorder: Recorder) -> KnownParameters: ...
     def changes(self) -> Effects: ...
-    def alias_changes(self, tensor: Any) -> Effects: ...
+    def alias_changes(self, tensors: list[Any]) -> Effects: ...
     def record_gradients(self, call: int, role: int) -> None: ...
     def record_effects(self, call: int, effects: Effects, unless: Container[str]) -> None: ...
     def record_members(
@@ -132,7 +135,7 @@ class KnownParameters:
         *,
         modes: bool,
         unless: Container[int],
-    ) -> tuple[list[int], list[tuple[str, Any, list[tuple[str, bytes | None]]]]]: ...
+    ) -> tuple[list[int], list[tuple[str, Any, list[tuple[str, _Signature]]]]]: ...
 
 class Recorder:
     enabled: bool
@@ -148,15 +151,23 @@ class Recorder:
     def record_tensor(self, call: int, role: int, slot: str, tensor: Any) -> None: ...
     def record_tensors(
         self, call: int, role: int, tensors: list[tuple[str, Any]]
-    ) -> list[tuple[str, bytes | None]]: ...
+    ) -> list[tuple[str, _Signature]]: ...
     def record_changed(
-        self, call: int, tensors: list[tuple[str, Any]], before: dict[str, bytes | None]
+        self, call: int, tensors: list[tuple[str, Any]], before: dict[str, _Signature]
     ) -> list[Any]: ...
     def watch(self, call: int, slot: str, tensor: Any) -> None: ...
     @property
     def full(self) -> bool: ...
     @property
     def stack(self) -> list[Any]: ...
+
+@final
+class PendingSignature:
+    def __new__(cls) -> PendingSignature: ...
+    @property
+    def resolved(self) -> bool: ...
+    @property
+    def value(self) -> bytes | None: ...
 
 @final
 class CaptureWriter:
@@ -198,12 +209,17 @@ class CaptureWriter:
         role: int,
         slot_name_id: int,
         layout_id: int,
-        signature: bytes | None,
+        signature: _Signature,
         note_name_id: int = 0,
+        unless: PendingSignature | None = None,
     ) -> int: ...
     def tensors(
-        self, call: int, role: int, rows: Sequence[tuple[int, int, bytes | None, int]]
+        self,
+        call: int,
+        role: int,
+        rows: Sequence[tuple[int, int, _Signature, int]],
     ) -> None: ...
+    def resolve(self, signatures: Sequence[PendingSignature], data: bytes | None) -> None: ...
     def value(self, call: int, role: int, slot_name_id: int, text: str) -> int: ...
     def mark(self, kind: int, step: int, name_id: int, text: str) -> int: ...
     def span(

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::intern::Interner;
+use super::pending::{LOST, Pending, PendingRows};
 use super::records::{CallRow, EndRow, LayoutRow, MarkRow, Records, SpanRow, TensorRow, ValueRow};
 use super::writer::WriteError;
 
@@ -53,6 +54,10 @@ pub struct Open {
     pub interner: Interner,
     /// Records since the last cut.
     records: Records,
+    /// Those of `records` whose signatures are to come.
+    pending: PendingRows,
+    /// Name of the note of lost signatures, once a signature is to come; else 0.
+    lost: u32,
     /// Index in `records.texts` of each text.
     texts: HashMap<String, u32>,
     /// Bytes of the names and texts in `records`.
@@ -75,6 +80,8 @@ impl Open {
         Self {
             interner: Interner::default(),
             records: Records::default(),
+            pending: PendingRows::default(),
+            lost: 0,
             texts: HashMap::new(),
             text_bytes: 0,
             tick: 0,
@@ -107,13 +114,18 @@ impl Open {
             .map_or(Duration::ZERO, |oldest| self.clock.saturating_sub(oldest))
     }
 
-    /// Takes the batch; returns its first tick and its records.
-    pub fn cut(&mut self) -> (u64, Records) {
+    /// Takes the batch.
+    pub fn cut(&mut self) -> Cut {
         self.texts.clear();
         self.text_bytes = 0;
         self.oldest = None;
         let first_tick = std::mem::replace(&mut self.tick_before, self.tick) + 1;
-        (first_tick, std::mem::take(&mut self.records))
+        Cut {
+            first_tick,
+            records: std::mem::take(&mut self.records),
+            pending: std::mem::take(&mut self.pending),
+            lost: self.lost,
+        }
     }
 
     /// The tick of a record that arrives now.
@@ -128,6 +140,19 @@ impl Open {
         self.clock = self.created.elapsed();
         (self.next_tick(), self.clock.as_nanos() as u64)
     }
+}
+
+/// A batch that is complete but for signatures that are to come.
+#[derive(Debug)]
+pub struct Cut {
+    /// Tick of its first record.
+    pub first_tick: u64,
+    /// Its records.
+    pub records: Records,
+    /// Those whose signatures are to come.
+    pub pending: PendingRows,
+    /// Name of the note of lost signatures.
+    pub lost: u32,
 }
 
 /// The right to append, while the writer's lock is held.
@@ -226,26 +251,34 @@ impl Appender<'_> {
     /// # Errors
     /// [`WriteError::Invalid`].
     pub fn tensor(&mut self, row: TensorRow<'_>) -> Result<u64, WriteError> {
-        self.check_call(row.call)?;
-        self.check_names([row.slot, row.note])?;
-        check_role(row.role)?;
-        let known = row.layout < self.open.interner.layout_count();
-        check(
-            known,
-            "layout_id was not returned by this writer's layout()",
-        )?;
-        let fits = row
-            .signature
-            .is_none_or(|bytes| bytes.len() == self.signature_bytes);
-        check(
-            fits,
-            "signature must have 8 bytes per region of this writer",
-        )?;
+        self.check_tensor(&row)?;
         let tick = self.open.next_tick();
         self.open
             .records
             .tensors
             .push(TensorRow { tick, ..row }, self.signature_bytes);
+        Ok(tick)
+    }
+
+    /// Records a tensor whose signature is to come, or is there already.
+    ///
+    /// `row` has none. With `unless`, the record is withdrawn if both have the same bytes.
+    ///
+    /// # Errors
+    /// [`WriteError::Invalid`].
+    pub fn pending_tensor(
+        &mut self,
+        row: TensorRow<'_>,
+        signature: &Pending,
+        unless: Option<&Pending>,
+    ) -> Result<u64, WriteError> {
+        // Here, so that the name is defined no later than in the batch that may need it.
+        self.open.lost = self.name(LOST)?;
+        let tick = self.tensor(row)?;
+        let Open {
+            records, pending, ..
+        } = &mut *self.open;
+        pending.push(&records.tensors, signature, unless);
         Ok(tick)
     }
 
@@ -318,6 +351,24 @@ impl Appender<'_> {
         texts.insert(text.to_owned(), index);
         self.open.text_bytes += text.len();
         Ok(index)
+    }
+
+    fn check_tensor(&self, row: &TensorRow<'_>) -> Result<(), WriteError> {
+        self.check_call(row.call)?;
+        self.check_names([row.slot, row.note])?;
+        check_role(row.role)?;
+        let known = row.layout < self.open.interner.layout_count();
+        check(
+            known,
+            "layout_id was not returned by this writer's layout()",
+        )?;
+        let fits = row
+            .signature
+            .is_none_or(|bytes| bytes.len() == self.signature_bytes);
+        check(
+            fits,
+            "signature must have 8 bytes per region of this writer",
+        )
     }
 
     fn check_call(&self, call: u64) -> Result<(), WriteError> {

@@ -110,7 +110,8 @@ fn check_counts(header: &Header, records: &Records) -> Result<(), String> {
     records.ends.iter().try_for_each(|r| check(r.tick))?;
     records.tensors.ticks.iter().try_for_each(|t| check(*t))?;
     records.values.iter().try_for_each(|r| check(r.tick))?;
-    records.marks.iter().try_for_each(|r| check(r.tick))
+    records.marks.iter().try_for_each(|r| check(r.tick))?;
+    records.withdrawn.iter().try_for_each(|t| check(*t))
 }
 
 /// Adds the rows of a section to `records`.
@@ -215,6 +216,7 @@ fn fill(
                 example: examples[i],
             }));
         }
+        Kind::Withdrawn => ticks_into(header, rows, from, &mut records.withdrawn)?,
     }
     Ok(())
 }

@@ -80,6 +80,7 @@ fn rows(kind: Kind, records: &Records) -> usize {
         Kind::Values => records.values.len(),
         Kind::Marks => records.marks.len(),
         Kind::Spans => records.spans.len(),
+        Kind::Withdrawn => records.withdrawn.len(),
     }
 }
 
@@ -142,6 +143,9 @@ fn section(kind: Kind, first_tick: u64, records: &Records, out: &mut ColumnWrite
             out.numbers(rows().map(|r| r.count));
             out.numbers(rows().map(|r| r.flags));
             out.numbers(rows().map(|r| r.example));
+        }
+        Kind::Withdrawn => {
+            out.numbers(tick_deltas(first_tick, records.withdrawn.iter().copied()));
         }
     }
 }

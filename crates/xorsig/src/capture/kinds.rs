@@ -22,11 +22,13 @@ pub enum Kind {
     Marks = 8,
     /// Spans.
     Spans = 9,
+    /// Ticks of withdrawn records.
+    Withdrawn = 10,
 }
 
 impl Kind {
     /// Every kind, in file order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Names,
         Self::Layouts,
         Self::Texts,
@@ -36,6 +38,7 @@ impl Kind {
         Self::Values,
         Self::Marks,
         Self::Spans,
+        Self::Withdrawn,
     ];
 
     /// The kind with this number.

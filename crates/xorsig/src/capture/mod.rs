@@ -16,6 +16,7 @@ pub mod header;
 pub mod intern;
 mod kinds;
 mod load;
+pub mod pending;
 pub mod publish;
 mod queue;
 pub mod reader;

@@ -1,21 +1,23 @@
 //! The bounded queue between the appending threads and the publishing thread.
 //!
-//! The publishing thread exists only while batches wait: it starts when a batch is cut and ends
-//! when none is left. A program that records little has no thread of ours most of the time, and
-//! a fork waits for the thread to end ([`Quiesce`]).
+//! The publishing thread exists only while it has work: it starts when a batch is cut, or when the
+//! last signature of the first batch arrives, and ends when the first batch still lacks one or none
+//! is left. A program that records little has no thread of ours most of the time, and a fork waits
+//! for the thread to end ([`Quiesce`]); it does not wait for signatures, whose bringer may need what
+//! the forking thread holds.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::append::{Appender, Open};
+use super::append::{Appender, Cut, Open};
 use super::batch_file_name;
 use super::encode::{Identity, encode};
 use super::error::CaptureError;
 use super::fork::Quiesce;
+use super::pending::Pending;
 use super::publish::Publisher;
-use super::records::Records;
 use super::thread::{self, ThreadId};
 use super::writer::{Options, Stats, WriteError};
 
@@ -26,12 +28,6 @@ const MAX_TEXT_BYTES: usize = 16 << 20;
 
 /// A batch is cut when its signatures hold this many bytes.
 const MAX_SIGNATURE_BYTES: usize = 1 << 28;
-
-/// A batch that waits for the publishing thread.
-struct Cut {
-    first_tick: u64,
-    records: Records,
-}
 
 struct State {
     open: Open,
@@ -121,7 +117,21 @@ impl Queue {
         }
         state.usable()?;
         self.cut(&mut state);
-        self.until_idle(state).outcome().map(drop)
+        self.until_published(state).outcome().map(drop)
+    }
+
+    /// Signatures have arrived, one after the other in `bytes`, or are lost.
+    pub(super) fn resolve(self: &Arc<Self>, signatures: &[Pending], bytes: Option<&[u8]>) {
+        let width = self.signature_bytes();
+        for (i, signature) in signatures.iter().enumerate() {
+            signature.resolve(bytes.map(|bytes| &bytes[i * width..][..width]));
+        }
+        self.start(&mut self.lock());
+    }
+
+    /// Bytes of a signature.
+    pub(super) fn signature_bytes(&self) -> usize {
+        8 * self.identity.regions as usize
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -134,9 +144,11 @@ impl Queue {
         if !state.closing {
             self.cut(&mut state);
             state.closing = true;
+            // What has not arrived is lost now.
+            self.start(&mut state);
             self.progress.notify_all();
         }
-        self.until_idle(state).outcome()
+        self.until_published(state).outcome()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -150,6 +162,14 @@ impl Queue {
     }
 
     /// Waits until no batch waits and none is being published.
+    fn until_published<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        while state.running || !state.waiting.is_empty() {
+            state = self.wait(state);
+        }
+        state
+    }
+
+    /// Waits until none is being published.
     fn until_idle<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while state.running {
             state = self.wait(state);
@@ -177,15 +197,16 @@ impl Queue {
         if state.open.record_count() == 0 && state.open.text_bytes() < MAX_TEXT_BYTES {
             return;
         }
-        let (first_tick, records) = state.open.cut();
-        if state.error.is_some() {
-            return;
+        let cut = state.open.cut();
+        if state.error.is_none() {
+            state.waiting.push_back(cut);
+            self.start(state);
         }
-        state.waiting.push_back(Cut {
-            first_tick,
-            records,
-        });
-        if state.running {
+    }
+
+    /// Starts the publishing thread, if there is work for it and it does not run.
+    fn start(self: &Arc<Self>, state: &mut State) {
+        if state.running || !state.first_is_complete() {
             return;
         }
         let queue = Arc::clone(self);
@@ -207,7 +228,7 @@ impl Queue {
         state.usable()?;
         append(&mut Appender {
             open: &mut state.open,
-            signature_bytes: 8 * self.identity.regions as usize,
+            signature_bytes: self.signature_bytes(),
         })
     }
 
@@ -221,17 +242,20 @@ impl Queue {
     pub(super) fn publish_waiting(&self) {
         let mut state = self.lock();
         state.thread = Some(ThreadId::current());
-        while let Some(cut) = state.waiting.pop_front() {
+        while state.first_is_complete()
+            && let Some(mut cut) = state.waiting.pop_front()
+        {
             let sequence = state.stats.batches;
             drop(state);
             self.progress.notify_all();
-            let published = catch_unwind(AssertUnwindSafe(|| self.publish(sequence, &cut)))
+            let published = catch_unwind(AssertUnwindSafe(|| self.publish(sequence, &mut cut)))
                 .unwrap_or_else(|_| Err(invalid("the writer thread failed on a batch")));
             state = self.lock();
             match published {
                 Ok(bytes) => {
                     state.stats.batches += 1;
                     state.stats.records += cut.records.len() as u64;
+                    state.stats.withdrawn += cut.records.withdrawn.len() as u64;
                     state.stats.bytes += bytes;
                 }
                 Err(error) => state.fail(error),
@@ -242,7 +266,11 @@ impl Queue {
         self.progress.notify_all();
     }
 
-    fn publish(&self, sequence: u64, cut: &Cut) -> Result<u64, CaptureError> {
+    fn publish(&self, sequence: u64, cut: &mut Cut) -> Result<u64, CaptureError> {
+        let Cut {
+            records, pending, ..
+        } = cut;
+        pending.settle(records, self.signature_bytes(), cut.lost);
         let bytes = encode(&self.identity, sequence, cut.first_tick, &cut.records);
         self.publisher.publish(&batch_file_name(sequence), &bytes)?;
         Ok(bytes.len() as u64)
@@ -272,6 +300,13 @@ impl State {
             Some(error) => Err(WriteError::Publish(Arc::clone(error))),
             None => Ok(self.stats),
         }
+    }
+
+    /// Whether the first waiting batch can be published.
+    fn first_is_complete(&mut self) -> bool {
+        let closing = self.closing;
+        let first = self.waiting.front_mut();
+        first.is_some_and(|cut| closing || cut.pending.are_resolved())
     }
 
     /// Ends the capture: later batches would leave a gap that looks like a lost file.

@@ -179,6 +179,44 @@ impl Tensors {
         self.signatures.clear();
     }
 
+    /// Gives a record without a signature its signature, of `width` bytes.
+    pub fn set_signature(&mut self, i: usize, signature: &[u8], width: usize) {
+        self.present[i] = true;
+        self.signatures[i * width..][..width].copy_from_slice(signature);
+    }
+
+    /// Removes the records of ascending indices; a signature has `width` bytes.
+    pub fn remove(&mut self, indices: &[usize], width: usize) {
+        let Some(&first) = indices.first() else {
+            return;
+        };
+        let mut removed = indices.iter().copied().peekable();
+        let mut to = first;
+        for from in first..self.len() {
+            if removed.next_if_eq(&from).is_some() {
+                continue;
+            }
+            self.ticks[to] = self.ticks[from];
+            self.calls[to] = self.calls[from];
+            self.roles[to] = self.roles[from];
+            self.slots[to] = self.slots[from];
+            self.layouts[to] = self.layouts[from];
+            self.notes[to] = self.notes[from];
+            self.present[to] = self.present[from];
+            let signature = from * width..(from + 1) * width;
+            self.signatures.copy_within(signature, to * width);
+            to += 1;
+        }
+        self.ticks.truncate(to);
+        self.calls.truncate(to);
+        self.roles.truncate(to);
+        self.slots.truncate(to);
+        self.layouts.truncate(to);
+        self.notes.truncate(to);
+        self.present.truncate(to);
+        self.signatures.truncate(to * width);
+    }
+
     /// Number of records.
     pub fn len(&self) -> usize {
         self.ticks.len()
@@ -228,6 +266,8 @@ pub struct Records {
     pub marks: Vec<MarkRow>,
     /// Spans.
     pub spans: Vec<SpanRow>,
+    /// Ticks of records that were withdrawn.
+    pub withdrawn: Vec<u64>,
 }
 
 impl Records {
@@ -244,10 +284,15 @@ impl Records {
         self.values.clear();
         self.marks.clear();
         self.spans.clear();
+        self.withdrawn.clear();
     }
 
-    /// Number of records with a tick.
+    /// Number of ticks, those of withdrawn records included.
     pub fn ticked(&self) -> usize {
+        self.with_tick() + self.withdrawn.len()
+    }
+
+    fn with_tick(&self) -> usize {
         self.calls.len()
             + self.ends.len()
             + self.tensors.len()
@@ -257,7 +302,7 @@ impl Records {
 
     /// Number of records.
     pub fn len(&self) -> usize {
-        self.ticked() + self.spans.len()
+        self.with_tick() + self.spans.len()
     }
 
     /// Whether there is no record.

@@ -12,6 +12,7 @@ use super::append::Appender;
 use super::batch_sequence;
 use super::error::CaptureError;
 use super::fork::{Process, before_forks};
+use super::pending::Pending;
 use super::publish::Publisher;
 use super::queue::Queue;
 use crate::fingerprint::MAX_REGIONS;
@@ -45,6 +46,8 @@ pub struct Stats {
     pub batches: u64,
     /// Records in published batches.
     pub records: u64,
+    /// Records that were withdrawn.
+    pub withdrawn: u64,
     /// Bytes of published batches.
     pub bytes: u64,
     /// How often a caller waited because the queue was full.
@@ -137,7 +140,21 @@ impl CaptureWriter {
         self.queue.append(append)
     }
 
-    /// Cuts the current batch and waits until everything is published.
+    /// Signatures have arrived, one after the other in `bytes`; `None` means that they are lost.
+    ///
+    /// # Errors
+    /// [`WriteError::Invalid`] if `bytes` has another length than the signatures together.
+    pub fn resolve(&self, signatures: &[Pending], bytes: Option<&[u8]>) -> Result<(), WriteError> {
+        let expected = signatures.len() * self.queue.signature_bytes();
+        if bytes.is_some_and(|bytes| bytes.len() != expected) {
+            let message = "data must have 8 bytes per region for each signature";
+            return Err(WriteError::Invalid(message));
+        }
+        self.queue.resolve(signatures, bytes);
+        Ok(())
+    }
+
+    /// Cuts the current batch and waits until everything is published, which needs all signatures.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -150,7 +167,8 @@ impl CaptureWriter {
         self.queue.stats()
     }
 
-    /// Publishes what is left and ends the thread; the second call returns the same.
+    /// Publishes what is left and ends the thread; the second call returns the same. Signatures
+    /// that have not arrived are lost.
     ///
     /// # Errors
     /// [`WriteError::Publish`], also when it was reported before.

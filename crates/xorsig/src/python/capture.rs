@@ -2,17 +2,20 @@
 
 use std::path::PathBuf;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::errors::{from_capture, from_write};
+use super::pending::{PendingSignature, Signature};
 use crate::capture::append::{Appender, Begin, LayoutText};
 use crate::capture::parse_capture_id;
+use crate::capture::pending::Pending;
 use crate::capture::records::{SpanRow, TensorRow};
 use crate::capture::writer::{self, Options, Stats, WriteError};
 
 /// Slot, layout, signature and note of a tensor.
-type Row = (u32, u32, Option<pyo3::pybacked::PyBackedBytes>, u32);
+type Row = (u32, u32, Option<Signature>, u32);
 
 /// Appends records of one rank; a native thread encodes and publishes them in batches.
 ///
@@ -187,8 +190,11 @@ impl CaptureWriter {
     ///         6 RNG after.
     ///     slot_name_id: Name of the slot.
     ///     layout_id: What ``layout`` returned.
-    ///     signature: What ``fingerprint`` returned; None if the tensor could not be read.
+    ///     signature: What ``fingerprint`` returned, or a ``PendingSignature``; None if the tensor
+    ///         could not be read.
     ///     note_name_id: Name of the reason when there is no signature.
+    ///     unless: The record is withdrawn if this signature has the same bytes; only where both are
+    ///         pending.
     ///
     /// Returns:
     ///     The record's tick.
@@ -196,7 +202,9 @@ impl CaptureWriter {
     /// Raises:
     ///     ValueError: An id is unknown, ``role`` is out of range, or the signature's length is wrong.
     ///     OSError: Publishing an earlier batch failed.
-    #[pyo3(signature = (call, role, slot_name_id, layout_id, signature, note_name_id=0))]
+    #[pyo3(signature = (
+        call, role, slot_name_id, layout_id, signature, note_name_id=0, unless=None
+    ))]
     #[expect(clippy::too_many_arguments, reason = "fields of the record")]
     fn tensor(
         &self,
@@ -205,19 +213,16 @@ impl CaptureWriter {
         role: u8,
         slot_name_id: u32,
         layout_id: u32,
-        signature: Option<&[u8]>,
+        signature: Option<Signature>,
         note_name_id: u32,
+        unless: Option<&Bound<'_, PendingSignature>>,
     ) -> PyResult<u64> {
-        let row = TensorRow {
-            tick: 0,
-            call,
-            role,
-            slot: slot_name_id,
-            layout: layout_id,
-            signature,
-            note: note_name_id,
-        };
-        self.append(py, |batch| batch.tensor(row))
+        let row = (slot_name_id, layout_id, signature, note_name_id);
+        let unless = unless.map(|unless| unless.get().0.clone());
+        if unless.is_some() && !matches!(row.2, Some(Signature::Pending(_))) {
+            return Err(PyValueError::new_err("unless needs a pending signature"));
+        }
+        self.append(py, |batch| append(batch, call, role, &row, unless.as_ref()))
     }
 
     /// Records several tensors of a call in one call of this method.
@@ -232,19 +237,34 @@ impl CaptureWriter {
     ///     OSError: Publishing an earlier batch failed.
     fn tensors(&self, py: Python<'_>, call: u64, role: u8, rows: Vec<Row>) -> PyResult<()> {
         self.append(py, |batch| {
-            for (slot, layout, signature, note) in &rows {
-                batch.tensor(TensorRow {
-                    tick: 0,
-                    call,
-                    role,
-                    slot: *slot,
-                    layout: *layout,
-                    signature: signature.as_deref(),
-                    note: *note,
-                })?;
+            for row in &rows {
+                append(batch, call, role, row, None)?;
             }
             Ok(())
         })
+    }
+
+    /// Says what pending signatures are, so that the batches that wait for them are published.
+    ///
+    /// Args:
+    ///     signatures: Of records of this writer.
+    ///     data: Their bytes, one after the other; None if they are lost: their tensors then count as
+    ///         not readable.
+    ///
+    /// Raises:
+    ///     ValueError: ``data`` has the wrong length.
+    fn resolve(
+        &self,
+        py: Python<'_>,
+        signatures: Vec<Bound<'_, PendingSignature>>,
+        data: Option<&[u8]>,
+    ) -> PyResult<()> {
+        if self.writer.is_foreign() {
+            return Ok(());
+        }
+        let signatures: Vec<Pending> = signatures.iter().map(|s| s.get().0.clone()).collect();
+        py.detach(|| self.writer.resolve(&signatures, data))
+            .map_err(|error| from_write(py, &error))
     }
 
     /// Records a value that is not a tensor, by its text.
@@ -303,7 +323,7 @@ impl CaptureWriter {
         self.append(py, |batch| batch.span(row))
     }
 
-    /// Cuts the current batch and waits until it is published.
+    /// Cuts the current batch and waits until it is published, and so for its pending signatures.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         if self.writer.is_foreign() {
             return Ok(());
@@ -320,7 +340,8 @@ impl CaptureWriter {
         stats_dict(py, py.detach(|| self.writer.stats()))
     }
 
-    /// Publishes what is left, ends the thread, and returns the final counts.
+    /// Publishes what is left, ends the thread, and returns the final counts. Signatures that have
+    /// not arrived are lost.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if self.writer.is_foreign() {
             return stats_dict(py, Stats::default());
@@ -332,10 +353,37 @@ impl CaptureWriter {
     }
 }
 
+fn append(
+    batch: &mut Appender<'_>,
+    call: u64,
+    role: u8,
+    (slot, layout, signature, note): &Row,
+    unless: Option<&Pending>,
+) -> Result<u64, WriteError> {
+    let row = TensorRow {
+        tick: 0,
+        call,
+        role,
+        slot: *slot,
+        layout: *layout,
+        signature: None,
+        note: *note,
+    };
+    match signature {
+        Some(Signature::Pending(pending)) => batch.pending_tensor(row, pending, unless),
+        Some(Signature::Bytes(bytes)) => batch.tensor(TensorRow {
+            signature: Some(bytes),
+            ..row
+        }),
+        None => batch.tensor(row),
+    }
+}
+
 fn stats_dict(py: Python<'_>, stats: Stats) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("batches", stats.batches)?;
     dict.set_item("records", stats.records)?;
+    dict.set_item("withdrawn", stats.withdrawn)?;
     dict.set_item("bytes", stats.bytes)?;
     dict.set_item("blocked", stats.blocked)?;
     dict.set_item("blocked_ns", stats.blocked_ns)?;

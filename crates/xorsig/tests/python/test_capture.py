@@ -200,7 +200,7 @@ def test_flush_publishes_what_was_recorded(capture: Any, write_calls: Write) -> 
     writer.flush()
     size = capture.batch(0).stat().st_size
     assert writer.stats() == {
-        "batches": 1, "records": 8, "bytes": size, "blocked": 0, "blocked_ns": 0,
+        "batches": 1, "records": 8, "withdrawn": 0, "bytes": size, "blocked": 0, "blocked_ns": 0,
     }  # fmt: skip
     writer.flush()
     assert writer.close() == writer.stats()

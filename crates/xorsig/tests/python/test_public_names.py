@@ -19,6 +19,7 @@ NAMES = [
     "CorruptBatchError",
     "Effects",
     "KnownParameters",
+    "PendingSignature",
     "Recorder",
     "__version__",
     "byte_ranges",

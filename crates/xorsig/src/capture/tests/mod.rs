@@ -1,6 +1,7 @@
 //! The batch format, its reader and its writer: what their tests share.
 
 mod batch;
+mod pending;
 mod reader;
 mod receipts;
 mod writer;
@@ -72,7 +73,7 @@ impl Drop for Folder {
     }
 }
 
-/// One record of every kind: ticks 11 to 15, names 5 and 6, layout 2.
+/// One record of every kind, and a withdrawn one: ticks 11 to 16, names 5 and 6, layout 2.
 fn sample() -> Records {
     let mut records = Records {
         first_name: 5,
@@ -131,6 +132,7 @@ fn sample() -> Records {
             flags: 15,
             example: 0,
         }],
+        withdrawn: vec![16],
     };
     let signature = [1; 16];
     let row = TensorRow {

@@ -102,6 +102,7 @@ fn batches_of_another_capture_rank_or_writer_are_found() {
         records.ends.clear();
         records.values.clear();
         records.marks.clear();
+        records.withdrawn.clear();
         records.tensors = Tensors::default();
         fs::write(folder.batch(2), encode(&identity, 2, 9, &records)).unwrap();
         assert!(

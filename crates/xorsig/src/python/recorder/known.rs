@@ -227,33 +227,42 @@ impl Known {
         Ok(found)
     }
 
-    /// Known parameters and gradients that share memory with `tensor`, just changed by a call.
+    /// Known parameters and gradients that share memory with one of `tensors`, just changed by a
+    /// call.
     ///
     /// A write through `parameter.data`, `parameter.grad.data` or `detach()` moves no version
     /// counter of what it changes; the memory tells.
     pub fn alias_changes(
         &mut self,
         state: &mut State,
-        tensor: &Bound<'_, PyAny>,
+        py: Python<'_>,
+        tensors: &[Bound<'_, PyAny>],
     ) -> PyResult<Effects> {
-        let py = tensor.py();
         let mut found = Effects::default();
-        let storage = state.storage(tensor)?;
-        if storage == 0 {
+        let mut storages = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            storages.push((state.storage(tensor)?, tensor));
+        }
+        storages.retain(|(storage, _)| *storage != 0);
+        if storages.is_empty() {
             return Ok(found);
         }
+        let shares = |own: &Bound<'_, PyAny>, storage: usize| {
+            let mut all = storages.iter();
+            all.any(|(other, tensor)| *other == storage && !own.is(*tensor))
+        };
         for entry in &mut self.entries {
             let Some(parameter) = entry.find(py)? else {
                 continue;
             };
-            if !parameter.is(tensor) && state.storage(&parameter)? == storage {
+            if shares(&parameter, state.storage(&parameter)?) {
                 entry.key = state.key(&parameter)?;
                 note_parameter(entry, state, &parameter, &mut found)?;
             }
             let Some(gradient) = state.torch.accessors.gradient(&parameter)? else {
                 continue;
             };
-            if !gradient.is(tensor) && state.storage(&gradient)? == storage {
+            if shares(&gradient, state.storage(&gradient)?) {
                 note_gradient(entry, state, &parameter, &mut found)?;
             }
         }

@@ -8,6 +8,7 @@
 mod access;
 mod calls;
 mod effects;
+mod fingerprint;
 mod flatten;
 mod frame;
 mod gradients;
@@ -29,11 +30,12 @@ use std::sync::{Mutex, MutexGuard};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyBytes, PyDict, PyList, PySet};
+use pyo3::types::{PyDict, PyList, PySet};
 use pyo3::{PyTraverseError, PyVisit};
 
 use access::{Probe, TensorAccess};
 pub use effects::Effects;
+use fingerprint::pending_of;
 pub use frame::CallFrame;
 use gradients::{Accessors, Watched};
 use known::Known;
@@ -144,7 +146,7 @@ impl Recorder {
         let tensors = rows
             .rows
             .iter()
-            .filter(|row| matches!(row, Row::Tensor { .. }));
+            .filter(|row| !matches!(row, Row::Value { .. }));
         self.tensors
             .fetch_add(tensors.count() as u64, Ordering::Relaxed);
     }
@@ -288,7 +290,9 @@ impl Recorder {
         for (slot, tensor) in tensors {
             let reading = state.reading(&tensor)?;
             state.gather(py, role, &slot, Some(&reading))?;
-            signatures.extend(reading.iter().map(|part| part.signature_at(py, &slot)));
+            for part in reading.iter() {
+                signatures.push(part.signature_at(py, &slot)?);
+            }
         }
         self.count(&state.rows);
         state.sink.write(py, call, &state.rows, None)?;
@@ -297,13 +301,15 @@ impl Recorder {
 
     /// Records tensors whose bytes are not those of an earlier reading, as outputs.
     ///
+    /// Where both are still on a device, the record is withdrawn if they turn out equal.
+    ///
     /// Args:
     ///     call: The call.
     ///     tensors: Slots and tensors.
     ///     before: Their signatures by slot; one without counts as changed.
     ///
     /// Returns:
-    ///     The tensors that changed.
+    ///     The tensors that changed, or may have.
     fn record_changed<'py>(
         &self,
         py: Python<'py>,
@@ -318,21 +324,18 @@ impl Recorder {
             let reading = state.reading(&tensor)?;
             let first = state.rows.rows.len();
             for part in reading.iter() {
-                let (part_slot, _) = part.signature_at(py, &slot);
-                let same = match before.get_item(&part_slot)? {
-                    None => false,
-                    Some(earlier) => match &part.signature {
+                let part_slot = format!("{slot}{}", part.suffix);
+                let earlier = before.get_item(&part_slot)?;
+                let same = earlier
+                    .as_ref()
+                    .is_some_and(|earlier| match &part.signature {
                         None => earlier.is_none(),
-                        Some(signature) => earlier
-                            .cast::<PyBytes>()
-                            .is_ok_and(|earlier| earlier.as_bytes() == signature),
-                    },
-                };
+                        Some(signature) => signature.equals(earlier),
+                    });
                 if !same {
                     let id = state.sink.name(py, &part_slot)?;
-                    let signature = part.signature.as_deref();
-                    let rows = &mut state.rows;
-                    rows.tensor(role::OUTPUT, id, part.layout, signature, part.note);
+                    let unless = earlier.as_ref().and_then(pending_of);
+                    state.rows.part(role::OUTPUT, id, part, unless.as_ref());
                 }
             }
             if state.rows.rows.len() > first {

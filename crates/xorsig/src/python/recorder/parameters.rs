@@ -53,9 +53,9 @@ impl KnownParameters {
         self.with(py, |known, state| known.changes(state, py))
     }
 
-    /// Those that share memory with ``tensor``, which a call has just changed.
-    fn alias_changes(&self, py: Python<'_>, tensor: &Bound<'_, PyAny>) -> PyResult<Effects> {
-        self.with(py, |known, state| known.alias_changes(state, tensor))
+    /// Those that share memory with one of ``tensors``, which a call has just changed.
+    fn alias_changes(&self, py: Python<'_>, tensors: Vec<Bound<'_, PyAny>>) -> PyResult<Effects> {
+        self.with(py, |known, state| known.alias_changes(state, py, &tensors))
     }
 
     /// Records the gradients of all known parameters; ``None`` where there is none.
@@ -166,7 +166,9 @@ impl KnownParameters {
                 if let Some(role) = role {
                     let reading = state.reading(&held.tensor)?;
                     state.gather(py, role, &slot, Some(&reading))?;
-                    signatures.extend(reading.iter().map(|part| part.signature_at(py, &slot)));
+                    for part in reading.iter() {
+                        signatures.push(part.signature_at(py, &slot)?);
+                    }
                 }
                 buffers.push((slot, held.tensor, signatures));
             }
@@ -194,8 +196,9 @@ impl KnownParameters {
         self.with(py, |_, state| {
             for (slot, effect) in effects.get().list() {
                 if !unless.contains(&slot)? {
-                    state.gather(py, role::EFFECT_BEFORE, &slot, effect.before.as_ref())?;
-                    state.gather(py, role::EFFECT_AFTER, &slot, effect.after.as_ref())?;
+                    let (before, after) = (effect.before.as_ref(), effect.after.as_ref());
+                    state.gather_unless(py, role::EFFECT_BEFORE, &slot, before, after)?;
+                    state.gather_unless(py, role::EFFECT_AFTER, &slot, after, before)?;
                 }
             }
             state.sink.write(py, call, &state.rows, None)

@@ -6,7 +6,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use super::super::capture::CaptureWriter;
+use super::super::pending::PendingSignature;
+use super::fingerprint::Fingerprint;
+use super::state::Part;
 use crate::capture::append::{Begin, LayoutText};
+use crate::capture::pending::Pending;
 use crate::capture::records::TensorRow;
 
 /// Receives names, layouts and records.
@@ -27,6 +31,14 @@ pub enum Row {
         layout: u32,
         signature: Option<(u32, u32)>,
         note: u32,
+    },
+    /// A tensor whose signature is still on a device.
+    Pending {
+        role: u8,
+        slot: u32,
+        layout: u32,
+        signature: Pending,
+        unless: Option<Pending>,
     },
     /// A value.
     Value { role: u8, slot: u32, text: Arc<str> },
@@ -54,26 +66,33 @@ impl Rows {
         self.bytes.clear();
     }
 
-    /// Adds a tensor's record; the signature is copied.
-    pub fn tensor(
-        &mut self,
-        role: u8,
-        slot: u32,
-        layout: u32,
-        signature: Option<&[u8]>,
-        note: u32,
-    ) {
-        let signature = signature.map(|bytes| {
-            let start = self.bytes.len() as u32;
-            self.bytes.extend_from_slice(bytes);
-            (start, self.bytes.len() as u32)
-        });
+    /// Adds the record of a part of a tensor, which is withdrawn if it turns out as `unless`.
+    pub fn part(&mut self, role: u8, slot: u32, part: &Part, unless: Option<&Pending>) {
+        let layout = part.layout;
+        let signature = match &part.signature {
+            Some(Fingerprint::Pending(signature)) => {
+                self.rows.push(Row::Pending {
+                    role,
+                    slot,
+                    layout,
+                    signature: signature.clone(),
+                    unless: unless.cloned(),
+                });
+                return;
+            }
+            Some(Fingerprint::Known(bytes)) => {
+                let start = self.bytes.len() as u32;
+                self.bytes.extend_from_slice(bytes);
+                Some((start, self.bytes.len() as u32))
+            }
+            None => None,
+        };
         self.rows.push(Row::Tensor {
             role,
             slot,
             layout,
             signature,
-            note,
+            note: part.note,
         });
     }
 
@@ -199,6 +218,24 @@ fn append(
                 signature: rows.signature(*signature),
                 note: *note,
             })?,
+            Row::Pending {
+                role,
+                slot,
+                layout,
+                signature,
+                unless,
+            } => {
+                let row = TensorRow {
+                    tick: 0,
+                    call,
+                    role: *role,
+                    slot: *slot,
+                    layout: *layout,
+                    signature: None,
+                    note: 0,
+                };
+                batch.pending_tensor(row, signature, unless.as_ref())?
+            }
             Row::Value { role, slot, text } => batch.value(call, *role, *slot, text)?,
         };
     }
@@ -223,6 +260,18 @@ fn call_each(py: Python<'_>, writer: &Py<PyAny>, call: u64, rows: &Rows) -> PyRe
                     .signature(*signature)
                     .map(|bytes| PyBytes::new(py, bytes));
                 writer.call_method1(py, &tensor, (call, role, slot, layout, signature, note))?;
+            }
+            Row::Pending {
+                role,
+                slot,
+                layout,
+                signature,
+                unless,
+            } => {
+                let signature = PendingSignature(signature.clone());
+                let unless = unless.clone().map(PendingSignature);
+                let arguments = (call, role, slot, layout, signature, 0, unless);
+                writer.call_method1(py, &tensor, arguments)?;
             }
             Row::Value { role, slot, text } => {
                 writer.call_method1(py, &value, (call, role, slot, &**text))?;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PySet};
+use pyo3::types::{PyList, PySet};
 
 use super::calls::Native;
+use super::fingerprint::Fingerprint;
 use super::flatten::Flattener;
 use super::gradients::Watched;
 use super::known::Known;
@@ -18,6 +19,7 @@ use super::slots::{Slot, Slots};
 use super::torch::Torch;
 use super::values::Values;
 use super::{Recorder, role};
+use crate::capture::pending::Pending;
 
 /// A part of a tensor as recorded.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,18 +27,30 @@ pub struct Part {
     /// What continues the tensor's slot.
     pub(super) suffix: String,
     pub(super) layout: u32,
-    pub(super) signature: Option<Vec<u8>>,
+    pub(super) signature: Option<Fingerprint>,
     pub(super) note: u32,
 }
 
 /// Slot and signature of a record, for Python.
-pub type Signature<'py> = (String, Option<Bound<'py, PyBytes>>);
+pub type Signature<'py> = (String, Option<Bound<'py, PyAny>>);
 
 impl Part {
-    pub(super) fn signature_at<'py>(&self, py: Python<'py>, slot: &str) -> Signature<'py> {
-        let signature = self.signature.as_deref();
-        let signature = signature.map(|bytes| PyBytes::new(py, bytes));
-        (format!("{slot}{}", self.suffix), signature)
+    /// Its fingerprint, if that is still on a device.
+    pub(super) fn pending(&self) -> Option<&Pending> {
+        match &self.signature {
+            Some(Fingerprint::Pending(pending)) => Some(pending),
+            _ => None,
+        }
+    }
+
+    pub(super) fn signature_at<'py>(
+        &self,
+        py: Python<'py>,
+        slot: &str,
+    ) -> PyResult<Signature<'py>> {
+        let signature = self.signature.as_ref();
+        let signature = signature.map(|signature| signature.to_python(py));
+        Ok((format!("{slot}{}", self.suffix), signature.transpose()?))
     }
 }
 
@@ -105,7 +119,7 @@ impl State {
             Some(layout) => Ok(Arc::new([Part {
                 suffix: String::new(),
                 layout,
-                signature: Some(signature),
+                signature: Some(Fingerprint::Known(signature)),
                 note: 0,
             }])),
             None => self.read_with_python(tensor),
@@ -119,11 +133,11 @@ impl State {
             .call_method1(py, intern!(py, "read"), ("", tensor))?;
         let parts = parts.bind(py).cast::<PyList>()?.iter().map(|part| {
             let (suffix, (layout, signature, note)) =
-                part.extract::<(String, (u32, Option<Bound<'_, PyBytes>>, u32))>()?;
+                part.extract::<(String, (u32, Option<Fingerprint>, u32))>()?;
             Ok(Part {
                 suffix,
                 layout,
-                signature: signature.map(|bytes| bytes.as_bytes().to_vec()),
+                signature,
                 note,
             })
         });
@@ -138,19 +152,34 @@ impl State {
         slot: &str,
         reading: Option<&Reading>,
     ) -> PyResult<()> {
+        self.gather_unless(py, role, slot, reading, None)
+    }
+
+    /// As [`Self::gather`], and where a part and that of `same` are still on a device, its record
+    /// is withdrawn if they turn out equal.
+    pub(super) fn gather_unless(
+        &mut self,
+        py: Python<'_>,
+        role: u8,
+        slot: &str,
+        reading: Option<&Reading>,
+        same: Option<&Reading>,
+    ) -> PyResult<()> {
         let Some(parts) = reading else {
             let slot = self.sink.name(py, slot)?;
             self.rows.value(role, slot, "None".into());
             return Ok(());
         };
-        for part in parts.iter() {
+        for (i, part) in parts.iter().enumerate() {
+            let other = same.and_then(|same| same.get(i));
+            let unless = other
+                .filter(|other| other.layout == part.layout)
+                .and_then(Part::pending);
             let slot = match part.suffix.as_str() {
                 "" => self.sink.name(py, slot)?,
                 suffix => self.sink.name(py, &format!("{slot}{suffix}"))?,
             };
-            let signature = part.signature.as_deref();
-            self.rows
-                .tensor(role, slot, part.layout, signature, part.note);
+            self.rows.part(role, slot, part, unless);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import xorsig
-from opguard.core.recording.tensors import Reading
+from opguard.core.recording.tensors import Reading, Signature
 
 
 class Role(enum.IntEnum):
@@ -102,11 +102,11 @@ class Frame(xorsig.CallFrame):
         self.callee = callee
         self.name = ""
         self.inputs: list[tuple[str, torch.Tensor]] = []
-        self.before: dict[str, bytes | None] = {}
+        self.before: dict[str, Signature] = {}
         self.held: set[int] = set()
         self.recorded: set[str] = set()
         self.optimizers: list[torch.optim.Optimizer] = []
-        self.optimizer_states: dict[str, bytes | str | None] = {}
+        self.optimizer_states: dict[str, Signature | str] = {}
         self.random: dict[str, str] = {}
         self.python_random = False
         self.site = 0

@@ -16,7 +16,7 @@ import xorsig
 from opguard.core.recording.flatten import plain_text
 from opguard.core.recording.frames import Frame, Role
 from opguard.core.recording.records import Records
-from opguard.core.recording.tensors import Reading, TensorReader
+from opguard.core.recording.tensors import Reading, Signature, TensorReader
 
 
 class OptimizerHooks:
@@ -81,7 +81,7 @@ class OptimizerRecords:
                 records.value(call, role, slot, plain_text(item))
         frame.merge_effects(changed)
 
-    def states(self, optimizer: torch.optim.Optimizer) -> dict[str, bytes | str | None]:
+    def states(self, optimizer: torch.optim.Optimizer) -> dict[str, Signature | str]:
         """Signature or text of everything in the optimizer's state, by slot."""
         return {slot: _identity(item) for slot, item in self._items(optimizer)}
 
@@ -90,14 +90,14 @@ class OptimizerRecords:
         for optimizer in frame.optimizers:
             for slot, item in self._items(optimizer):
                 known = slot in frame.optimizer_states
-                if not known or frame.optimizer_states[slot] != _identity(item):
-                    self._write(frame.call, Role.OUTPUT, slot, item)
-
-    def _write(self, call: int, role: Role, slot: str, item: Reading | str) -> None:
-        if isinstance(item, str):
-            self._records.value(call, role, slot, item)
-        else:
-            self._records.tensors(call, role, [(slot, item)])
+                before = frame.optimizer_states.get(slot)
+                if known and before == _identity(item):
+                    continue
+                if isinstance(item, str):
+                    self._records.value(frame.call, Role.OUTPUT, slot, item)
+                else:
+                    earlier = None if isinstance(before, str) else before
+                    self._records.changed(frame.call, Role.OUTPUT, slot, item, earlier)
 
     def _items(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Reading | str]]:
         for slot, item in _state(optimizer, self._known.members(optimizer)):
@@ -120,7 +120,7 @@ def _state(
                 yield f"state.{name}.{key}", item
 
 
-def _identity(item: Reading | str) -> bytes | str | None:
+def _identity(item: Reading | str) -> Signature | str:
     return item if isinstance(item, str) else item.signature
 
 

@@ -377,9 +377,10 @@ class CallRecorder(xorsig.Recorder):
 
     def _record_changed_inputs(self, frame: Frame) -> None:
         if frame.inputs:
-            for tensor in self.record_changed(frame.call, frame.inputs, frame.before):
-                if isinstance(tensor, torch.Tensor):
-                    frame.merge_effects(self._known.alias_changes(tensor))
+            changed = self.record_changed(frame.call, frame.inputs, frame.before)
+            tensors = [tensor for tensor in changed if isinstance(tensor, torch.Tensor)]
+            if tensors:
+                frame.merge_effects(self._known.alias_changes(tensors))
 
     def _innermost(self) -> Frame | None:
         """The innermost open call, if the Python half records it."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import xorsig
 from opguard.core.recording.frames import Frame, Mark, Phase, Role
 from opguard.core.recording.names import Names, encodable
-from opguard.core.recording.tensors import Reading
+from opguard.core.recording.tensors import Reading, Signature
 
 if TYPE_CHECKING:
-    import xorsig
     from xorsig import CaptureWriter
 
 
@@ -49,6 +49,21 @@ class Records:
         self._recorder.tensors += len(parts)
         for slot, reading in parts:
             write(call, role, ids(slot), reading.layout, reading.signature, reading.note)
+
+    def changed(
+        self, call: int, role: Role, slot: str, reading: Reading, before: Signature
+    ) -> None:
+        """A reading that is not the one ``before``, or may not be.
+
+        Where both are still on a device, the record is withdrawn if they turn out equal.
+        """
+        unless = before if isinstance(before, xorsig.PendingSignature) else None
+        if not isinstance(reading.signature, xorsig.PendingSignature):
+            unless = None
+        self._recorder.tensors += 1
+        self._writer.tensor(
+            call, role, self._ids(slot), reading.layout, reading.signature, reading.note, unless
+        )
 
     def tensor(self, call: int, role: Role, slot: str, tensor: Any) -> None:
         """A tensor of any kind, read now."""

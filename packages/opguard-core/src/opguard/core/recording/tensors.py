@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -19,17 +19,22 @@ if TYPE_CHECKING:
     from xorsig import CaptureWriter
 
 
+Signature: TypeAlias = bytes | xorsig.PendingSignature | None
+"""Both schemes of a tensor; ``None`` where it could not be read."""
+
+
 class Reading(NamedTuple):
     """A tensor as recorded: what it is, and what its bytes are.
 
     Attributes:
         layout: Interned id of dtype, shape, strides, device and kind.
-        signature: ``8 * regions`` bytes, both schemes; ``None`` when the bytes cannot be read.
+        signature: ``8 * regions`` bytes, both schemes; something to come while a device computes
+            them; ``None`` when the bytes cannot be read.
         note: Interned id of the reason when ``signature`` is ``None``, else 0.
     """
 
     layout: int
-    signature: bytes | None
+    signature: Signature
     note: int
 
 
