@@ -143,6 +143,7 @@ def test_an_aligned_tensor_is_read_once_and_a_shifted_one_little_more(small):
             assert 0 < extra <= 4 * (66_666 // 512 + 3 * (128 + 2))
 
 
+@pytest.mark.requirement("F9")
 def test_a_tensor_takes_one_launch_or_two(full):
     memory = noise(1 << 20)
     for nbytes, regions, launches in (

@@ -112,18 +112,33 @@ def signature_bytes(tensor: torch.Tensor, regions: int) -> bytes:
         for a device.
 
     Source:
-        fingerprint spec F9, F10, F13.
+        fingerprint spec F13.
     """
     if tensor.is_cpu:
         return _native(tensor, regions)
+    out = torch.empty(2 * regions, dtype=torch.int32, device=tensor.device)
+    device_signature(tensor, regions, out)
+    return out.cpu().numpy().tobytes()
+
+
+def device_signature(tensor: torch.Tensor, regions: int, out: torch.Tensor) -> None:
+    """Both schemes of a plain tensor, computed and left on its device; does not wait.
+
+    Args:
+        tensor: A strided tensor without conjugate or negative bit, not on the CPU.
+        regions: 1 to 64.
+        out: ``int32[2 * regions]`` on the tensor's device: the XOR of each region, then its mixed
+            value.
+
+    Source:
+        fingerprint spec F9, F10, F13.
+    """
     plain = tensor.detach()
     if plain.is_cuda and KERNELS.usable(plain.get_device()):
-        both = KERNELS.signature(plain, regions)
-    else:
-        both = torch.cat(
-            [_fallback.region_xor(plain, regions), _fallback.region_mix(plain, regions)]
-        )
-    return both.cpu().numpy().tobytes()
+        KERNELS.signature(plain, regions, out=out)
+        return
+    out[:regions] = _fallback.region_xor(plain, regions)
+    out[regions:] = _fallback.region_mix(plain, regions)
 
 
 def _native(tensor: torch.Tensor, regions: int) -> bytes:

@@ -225,6 +225,8 @@ class Session:
 
     def flush(self) -> None:
         """Publish what is recorded so far; waits until it is on disk."""
+        if self._recorder is not None:
+            self._recorder.flush()
         self._writer.flush()
 
     def close(self) -> dict[str, int]:
@@ -257,6 +259,7 @@ class Session:
                 )
                 self._counts = dict(zip(_COUNTS, numbers, strict=True))
             stats = self._writer.close()
+            self._counts["tensors"] -= stats["withdrawn"]
             self._totals = {"batches": stats["batches"], "records": stats["records"]}
         return self._totals | self._counts
 

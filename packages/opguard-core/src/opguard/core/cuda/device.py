@@ -1,7 +1,4 @@
-"""Pages of results on real CUDA devices; see :mod:`opguard.core.cuda.results`.
-
-Not connected yet: the recorder waits for every fingerprint, and only tests use this.
-"""
+"""Pages of results on real CUDA devices; see :mod:`opguard.core.cuda.results`."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from opguard.core.cuda.kernels import KERNELS, Kernels
+from opguard.core.fingerprint import device_signature
 
 
 class Place(NamedTuple):
@@ -47,8 +45,10 @@ class Page:
     def __init__(self, device: int, slots: int, slot_bytes: int) -> None:
         self.device = device
         shape = (slots, slot_bytes // 4)
-        self.slots = torch.zeros(shape, dtype=torch.int32, device=f"cuda:{device}")
-        self.pinned = torch.empty(shape, dtype=torch.int32, pin_memory=True)
+        # A tensor made in inference mode cannot be written outside of it.
+        with torch.inference_mode(False):
+            self.slots = torch.zeros(shape, dtype=torch.int32, device=f"cuda:{device}")
+            self.pinned = torch.empty(shape, dtype=torch.int32, pin_memory=True)
         self.written = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
 
@@ -87,14 +87,42 @@ class CudaDevice:
         self._kernels = kernels
         self._sides: dict[int, torch.cuda.Stream] = {}
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is on a CUDA device."""
+        return tensor.is_cuda
+
+    def capturing(self, tensor: torch.Tensor) -> bool:
+        """Whether the current stream is being captured, of the current or the tensor's device.
+
+        A launch on the tensor's stream would become part of the graph; an allocation on another
+        device would spoil the capture of this thread.
+        """
+        if torch.cuda.is_current_stream_capturing():
+            return True
+        device = tensor.get_device()
+        if device == torch.cuda.current_device():
+            return False
+        with torch.cuda.device(device):
+            return bool(torch.cuda.is_current_stream_capturing())
+
+    def place(self, tensor: torch.Tensor) -> Place:
+        """Device and current stream of a tensor."""
+        return Place.of(tensor)
+
     def page(self, place: Hashable, slots: int, slot_bytes: int) -> Page:
         """A page for the stream of ``place``, which is the current one."""
         assert isinstance(place, Place)
         return Page(place.device, slots, slot_bytes)
 
-    def launched(self, page: Any) -> None:
-        """Record the page's event on the current stream."""
-        page.written.record(torch.cuda.current_stream(page.device))
+    def launch(self, tensor: torch.Tensor, page: Any, slot: int) -> None:
+        """Launch a fingerprint on the current stream, and record the page's event behind it."""
+        out = page.slots[slot]
+        device_signature(tensor, out.numel() // 2, out)
+        stream = torch.cuda.current_stream(page.device)
+        # Memory that came from another stream must not be given away before the launch has read
+        # it. For that of this stream, nearly always, the allocator does nothing.
+        tensor.record_stream(stream)
+        page.written.record(stream)
 
     def copy(self, page: Any) -> PageCopy:
         """Queue a copy on the device's side stream."""

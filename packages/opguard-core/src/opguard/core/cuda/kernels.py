@@ -146,16 +146,3 @@ class Kernels:
 
 
 KERNELS = Kernels()
-
-
-def capturing(tensor: torch.Tensor) -> bool:
-    """Whether the current stream of a tensor's device is being captured into a CUDA graph.
-
-    A launch would become part of the user's graph, so nothing may be launched meanwhile.
-    """
-    if not tensor.is_cuda:
-        return False
-    if tensor.get_device() == torch.cuda.current_device():
-        return torch.cuda.is_current_stream_capturing()
-    with torch.cuda.device(tensor.get_device()):
-        return torch.cuda.is_current_stream_capturing()

@@ -3,23 +3,28 @@
 Kernels write into the slots of a *page* of device memory; every device and stream has one open
 page. An event is recorded on the stream behind every launch. A page that is full, or older than a
 moment, is closed: its copy into pinned memory is queued on a stream of our own that waits for the
-event. One thread queues the copies and polls for their ends, and holds the GIL for microseconds a
-poll. Nothing here waits for the workload's streams or refers to its tensors, and nothing is queued
-on a stream but a launch and its event, so that a capture of the stream into a graph sees nothing.
+event. One thread queues the copies, polls for their ends and hands the bytes to the capture
+writer; it holds the GIL for microseconds a poll. Nothing here waits for the workload's streams or
+refers to its tensors, and nothing is queued on a stream but a launch and its event, so that a
+capture of the stream into a graph sees nothing.
 
 The device is behind :class:`Device`, so that tests put one in its place whose copies arrive late
 and out of order.
-
-Not connected yet: the recorder waits for every fingerprint, and only tests use this.
 """
 
 from __future__ import annotations
 
 import _thread
+import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
+
+import torch
+
+import xorsig
 
 PAGE_SLOTS = 256
 MAX_PAGE_AGE_S = 0.5
@@ -37,17 +42,26 @@ class Copy(Protocol):
         """Wait until they are, without the GIL."""
 
     def bytes(self) -> bytes:
-        """The bytes, once they have arrived."""
+        """The bytes of the whole page, once they have arrived."""
 
 
 class Device(Protocol):
-    """What the queue needs of a device."""
+    """What is needed of the devices of a process."""
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is on one of them."""
+
+    def capturing(self, tensor: torch.Tensor) -> bool:
+        """Whether a launch now might become part of a graph, or spoil the capture of one."""
+
+    def place(self, tensor: torch.Tensor) -> Hashable:
+        """The device of a tensor, and the stream that is current there."""
 
     def page(self, place: Hashable, slots: int, slot_bytes: int) -> Any:
-        """Memory for results on a device and stream, which kernels of that stream may write."""
+        """Memory for results, which kernels of the stream may write."""
 
-    def launched(self, page: Any) -> None:
-        """Record that the page's stream has been given one more launch."""
+    def launch(self, tensor: torch.Tensor, page: Any, slot: int) -> None:
+        """Launch a fingerprint on the current stream, and record that its page waits for it."""
 
     def copy(self, page: Any) -> Copy:
         """Queue the copy of a page behind the last launch that was recorded."""
@@ -56,85 +70,71 @@ class Device(Protocol):
         """Called first on the thread that queues copies."""
 
 
-class Pending:
-    """A fingerprint that is still on the device, or on its way."""
+class Receiver(Protocol):
+    """Takes what has arrived; a ``xorsig.CaptureWriter``."""
 
-    __slots__ = ("_page", "_slot")
+    def resolve(self, signatures: Sequence[xorsig.PendingSignature], data: bytes | None) -> None:
+        """The bytes of signatures, one after the other; ``None`` if they are lost."""
 
-    def __init__(self, page: _Page, slot: int) -> None:
-        self._page = page
-        self._slot = slot
 
-    @property
-    def ready(self) -> bool:
-        """Whether :meth:`bytes` would not wait."""
-        return self._page.data is not None
-
-    def bytes(self) -> bytes:
-        """The fingerprint; waits for it if need be, but not for later work of the device."""
-        return self._page.wait_for(self._slot)
+def _to_stderr(text: str) -> None:
+    print(f"opguard: {text}", file=sys.stderr)
 
 
 class _Page:
-    """A page: open, then closed with a copy under way, then arrived."""
+    """A page: open, then closed with a copy under way, then taken."""
 
-    __slots__ = ("_queue", "closed", "copy", "data", "memory", "opened", "place", "used")
+    __slots__ = ("copy", "memory", "opened", "place", "signatures")
 
-    def __init__(self, queue: Results, place: Hashable, memory: Any) -> None:
-        self._queue = queue
+    def __init__(self, place: Hashable, memory: Any) -> None:
         self.place = place
         self.memory = memory
         self.opened = time.monotonic()
-        self.used = 0
-        self.closed = False
+        self.signatures: list[xorsig.PendingSignature] = []
         self.copy: Copy | None = None
-        self.data: bytes | None = None
-
-    def wait_for(self, slot: int) -> bytes:
-        data = self.data
-        if data is None:
-            data = self._queue.await_page(self)
-        size = self._queue.slot_bytes
-        return data[slot * size : (slot + 1) * size]
 
 
 class Results:
-    """Hands out slots for fingerprints and fetches them in the background.
+    """Hands out slots for fingerprints, and fetches them in the background.
 
-    Safe to use from several threads, as those of the autograd engine are. When
-    ``max_pending_pages`` are closed and not fetched, the next launch waits for the oldest: memory
-    is bounded, and nothing is dropped.
+    Safe to use from several threads, as those of the autograd engine are. When more than
+    ``max_pending_pages`` are closed and not fetched, a launch waits for the oldest: memory is
+    bounded, and nothing is dropped. When fetching fails, everything on its way is lost, which the
+    receiver is told, and so is what is launched later.
 
     Args:
         device: Where the memory is.
+        receiver: Takes what arrives.
         slot_bytes: Bytes of a fingerprint.
-        arrived: Called on the fetching thread after pages have arrived.
         page_slots: Fingerprints of a page.
         max_pending_pages: Pages that may be on their way.
         max_page_age_s: Age in seconds at which a page is closed although it is not full.
+        report: Takes the one report of a failure.
 
     Attributes:
-        slot_bytes: As given.
-        waits: Times that a thread waited, because too much was on its way or because a value was
-            asked for before it had arrived.
+        waits: Times that a thread waited, because too much was on its way.
+        failure: Why nothing is fetched any more.
     """
 
     def __init__(
         self,
         device: Device,
+        receiver: Receiver,
         slot_bytes: int,
-        arrived: Callable[[], None] = lambda: None,
         *,
         page_slots: int = PAGE_SLOTS,
         max_pending_pages: int = MAX_PENDING_PAGES,
         max_page_age_s: float = MAX_PAGE_AGE_S,
+        report: Callable[[str], None] = _to_stderr,
     ) -> None:
         self._device = device
-        self.slot_bytes = slot_bytes
-        self._on_arrival = arrived
+        self._receiver = receiver
+        self._slot_bytes = slot_bytes
         self._page_slots = page_slots
         self._max_pending = max_pending_pages
         self._max_age = max_page_age_s
+        self._report = report
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._open: dict[Hashable, _Page] = {}
         self._closed: list[_Page] = []
@@ -143,16 +143,14 @@ class Results:
         self._ending = False
         self._ended = threading.Event()
         self._started = False
-        self._failure: BaseException | None = None
         self.waits = 0
+        self.failure: BaseException | None = None
 
-    def launch(self, place: Hashable, launch: Callable[[Any, int], None]) -> Pending:
-        """Give a kernel a slot.
+    def fingerprint(self, tensor: torch.Tensor) -> xorsig.PendingSignature:
+        """Launch the fingerprint of a tensor on the current stream; does not wait for it.
 
         Args:
-            place: Device and stream, as the device understands them.
-            launch: Called with a page's memory and the number of a slot in it; launches on that
-                stream. When it raises, the slot stays free.
+            tensor: On the device, and not being captured into a graph.
 
         Returns:
             The fingerprint to be.
@@ -160,21 +158,23 @@ class Results:
         Raises:
             RuntimeError: Fetching has failed; the cause is attached.
         """
-        self._check()
+        place = self._device.place(tensor)
         with self._lock:
+            if self.failure is not None:
+                raise RuntimeError("fingerprints cannot be fetched") from self.failure
             page = self._open.get(place)
             if page is None:
                 page = self._open_page(place)
-            launch(page.memory, page.used)
-            self._device.launched(page.memory)
-            pending = Pending(page, page.used)
-            page.used += 1
-            if page.used == self._page_slots:
+            # When it raises, the slot stays free.
+            self._device.launch(tensor, page.memory, len(page.signatures))
+            signature = xorsig.PendingSignature()
+            page.signatures.append(signature)
+            if len(page.signatures) == self._page_slots:
                 self._close_page(page)
             crowded = self._closed[0] if len(self._closed) > self._max_pending else None
         if crowded is not None:
-            self.await_page(crowded)
-        return pending
+            self._wait_for(crowded)
+        return signature
 
     def flush(self) -> None:
         """Start to fetch everything launched so far; does not wait."""
@@ -183,34 +183,17 @@ class Results:
                 self._close_page(page)
 
     def close(self) -> None:
-        """Wait until everything launched has arrived, and end the fetching thread."""
+        """Wait until everything launched has arrived or is lost, and end the fetching thread.
+
+        A forked child does nothing: what is on its way is the parent's.
+        """
+        if os.getpid() != self._pid:
+            return
         self.flush()
         self._ending = True
         self._wake.set()
         if self._started:
             self._ended.wait()
-        self._check()
-
-    def await_page(self, page: _Page) -> bytes:
-        """Wait until a page has arrived.
-
-        Returns:
-            Its bytes.
-        """
-        with self._lock:
-            if page.data is not None:
-                return page.data
-            self.waits += 1
-            if not page.closed:
-                self._close_page(page)
-            copy = self._copy_of(page)
-        copy.wait()
-        return self._take(page)
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            text = "fingerprints could not be fetched from the device"
-            raise RuntimeError(text) from self._failure
 
     # Under the lock.
 
@@ -219,8 +202,8 @@ class Results:
         if spare:
             memory = spare.pop()
         else:
-            memory = self._device.page(place, self._page_slots, self.slot_bytes)
-        page = self._open[place] = _Page(self, place, memory)
+            memory = self._device.page(place, self._page_slots, self._slot_bytes)
+        page = self._open[place] = _Page(place, memory)
         if not self._started:
             # Not a threading.Thread: a workload that lists its threads does not find it.
             _thread.start_new_thread(self._fetch, ())
@@ -230,7 +213,6 @@ class Results:
 
     def _close_page(self, page: _Page) -> None:
         del self._open[page.place]
-        page.closed = True
         self._closed.append(page)
         self._wake.set()
 
@@ -241,17 +223,25 @@ class Results:
 
     # The fetching thread, and whoever waits for a page.
 
-    def _take(self, page: _Page) -> bytes:
+    def _wait_for(self, page: _Page) -> None:
         with self._lock:
-            if page.data is None:
-                assert page.copy is not None
-                page.data = page.copy.bytes()
-                page.copy = None
-                self._closed.remove(page)
-                # Its copy has ended, so the stream may write the memory again.
-                self._spare.setdefault(page.place, []).append(page.memory)
-                page.memory = None
-            return page.data
+            if page not in self._closed:
+                return
+            self.waits += 1
+            copy = self._copy_of(page)
+        copy.wait()
+        self._take(page)
+
+    def _take(self, page: _Page) -> None:
+        with self._lock:
+            if page not in self._closed:
+                return
+            assert page.copy is not None
+            data = page.copy.bytes()[: len(page.signatures) * self._slot_bytes]
+            self._closed.remove(page)
+            # Its copy has ended, so the stream may write the memory again.
+            self._spare.setdefault(page.place, []).append(page.memory)
+        self._receiver.resolve(page.signatures, data)
 
     def _fetch(self) -> None:
         try:
@@ -264,7 +254,7 @@ class Results:
                     break
                 self._wake.wait(pause)
         except BaseException as error:
-            self._failure = error
+            self._fail(error)
         finally:
             self._ended.set()
 
@@ -273,15 +263,26 @@ class Results:
         with self._lock:
             now = time.monotonic()
             for page in list(self._open.values()):
-                if page.used and now - page.opened > self._max_age:
+                if page.signatures and now - page.opened > self._max_age:
                     self._close_page(page)
             pages = [(page, self._copy_of(page)) for page in self._closed]
             some_open = bool(self._open)
-        arrived = [page for page, copy in pages if copy.arrived()]
-        for page in arrived:
-            self._take(page)
-        if arrived:
-            self._on_arrival()
+        for page, copy in pages:
+            if copy.arrived():
+                self._take(page)
         if self._closed:
             return POLL_S
         return self._max_age if some_open else None
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self.failure = error
+            lost = [*self._closed, *self._open.values()]
+            self._closed.clear()
+            self._open.clear()
+        for page in lost:
+            self._receiver.resolve(page.signatures, None)
+        self._report(
+            f"fingerprints could not be fetched from the device ({type(error).__name__}: {error}); "
+            "tensors on it are recorded as unread from here on"
+        )

@@ -13,6 +13,7 @@ import torch
 
 import xorsig
 from opguard.core.compiled import hidden_from_compiler
+from opguard.core.cuda.results import Device
 from opguard.core.interruption import comes_from_signal_handler
 from opguard.core.recording.callees import (
     FRESH_MEMORY,
@@ -74,6 +75,7 @@ class CallRecorder(xorsig.Recorder):
         selection: Phases and levels to record; which steps, ``paused`` says.
         on_step: Receives the number of completed steps after each.
         native: Whether the base class records what it can.
+        device: Where fingerprints are launched and not waited for; CUDA by default.
 
     Attributes:
         enabled: Whether calls are recorded.
@@ -113,10 +115,11 @@ class CallRecorder(xorsig.Recorder):
         selection: Selection = EVERYTHING,
         on_step: Callable[[int], None] | None = None,
         native: bool = True,
+        device: Device | None = None,
     ) -> None:
         names = Names(writer)
         self._records = Records(writer, names, self)
-        self._reader = TensorReader(writer, names, regions)
+        self._reader = TensorReader(writer, names, regions, device)
         self._known = xorsig.KnownParameters(self)
         self._modules = ModuleRecords(self._records, self._reader, self._known)
         self._states = OptimizerRecords(self._records, self._reader, self._known)
@@ -145,11 +148,17 @@ class CallRecorder(xorsig.Recorder):
         )
 
     def close(self) -> None:
-        """Stop recording and unregister torch's hooks."""
+        """Stop recording, unregister torch's hooks, and wait for fingerprints of devices."""
         self.enabled = False
         self._operators.activate(False)
         self._hooks.remove()
         self.stack.clear()
+        for text in self._reader.close():
+            self.note(Mark.NOTE, "device fingerprints", text)
+
+    def flush(self) -> None:
+        """Start to fetch the fingerprints that are still on a device."""
+        self._reader.results.flush()
 
     def completed_step(self) -> None:
         """Count a completed step of the run."""

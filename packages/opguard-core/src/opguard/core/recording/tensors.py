@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import torch
 
 import xorsig
-from opguard.core.cuda.kernels import capturing
+from opguard.core.cuda.device import CudaDevice
+from opguard.core.cuda.results import Device, Results
 from opguard.core.fingerprint import signature_bytes
 from opguard.core.interruption import comes_from_signal_handler
 from opguard.core.recording.kinds import category_of, components_of, inner_tensors, resolved
@@ -43,9 +44,26 @@ class TensorReader:
 
     Every method expects torch's function overrides and dispatch modes to be disabled by the
     caller, so that a workload's own modes and subclasses do not see the tracer's reads.
+
+    Args:
+        writer: Receives layouts, and fingerprints that come later.
+        names: Interned texts.
+        regions: Regions per fingerprint.
+        device: Where fingerprints are launched and not waited for; CUDA by default.
+
+    Attributes:
+        results: The fingerprints that are on their way.
     """
 
-    def __init__(self, writer: CaptureWriter, names: Names, regions: int) -> None:
+    def __init__(
+        self,
+        writer: CaptureWriter,
+        names: Names,
+        regions: int,
+        device: Device | None = None,
+    ) -> None:
+        self._device: Device = CudaDevice() if device is None else device
+        self.results = Results(self._device, writer, 8 * regions)
         self._writer = writer
         self._names = names
         self._regions = regions
@@ -64,9 +82,25 @@ class TensorReader:
         """
         return list(self._parts(slot, tensor, 0))
 
+    def close(self) -> list[str]:
+        """Wait for the fingerprints that are on their way.
+
+        Returns:
+            What a reader of the capture should know about them.
+        """
+        results = self.results
+        results.close()
+        notes = []
+        if results.waits:
+            notes.append(f"waited {results.waits} times for a device with too many on their way")
+        if results.failure is not None:
+            notes.append(f"{type(results.failure).__name__}: {results.failure}"[:300])
+        return notes
+
     def is_plain_cpu(self, tensor: torch.Tensor) -> bool:
         """Whether tensors with the dispatch keys of this one are plain memory of the host."""
-        return self._category(tensor) == "plain" and tensor.is_cpu
+        plain = self._category(tensor) == "plain" and tensor.is_cpu
+        return plain and not self._device.holds(tensor)
 
     def describe(self, tensor: Any, reason: str) -> Reading:
         """A reading of the metadata alone, for bytes that mean nothing (``torch.empty``)."""
@@ -134,7 +168,7 @@ class TensorReader:
 
     def _strided(self, tensor: torch.Tensor) -> Reading:
         get: Any = torch.Tensor
-        if tensor.is_cpu:
+        if tensor.is_cpu and not self._device.holds(tensor):
             # Unbound accessors: a subclass without storage of its own may override the properties.
             shape, strides = get.shape.__get__(tensor), get.stride(tensor)
             key: tuple[Any, ...] = (get.dtype.__get__(tensor), shape, strides)
@@ -157,9 +191,11 @@ class TensorReader:
             known = self._new_strided(key, str(tensor.device))
         if known[2] and tensor.untyped_storage().nbytes() == 0:
             return Reading(known[0], None, self._names.id("storage is freed"))
-        if capturing(tensor):
+        if not self._device.holds(tensor):
+            return Reading(known[0], signature_bytes(tensor, self._regions), 0)
+        if self._device.capturing(tensor):
             return Reading(known[0], None, self._names.id("inside a CUDA graph capture"))
-        return Reading(known[0], signature_bytes(tensor, self._regions), 0)
+        return Reading(known[0], self.results.fingerprint(tensor), 0)
 
     def _new_strided(self, key: tuple[Any, ...], device: str) -> tuple[int, int, int]:
         dtype, shape, strides = key[:3]

@@ -44,9 +44,8 @@ _ABSENT = {
     "io_budgets": "Limits on writing for a whole cluster.",
     "align": "The action that applies a reviewed alignment map to a report.",
     "harness": "The harness for agents and its MCP server.",
-    "asynchronous_device_fingerprints": "Tracing that never waits for a CUDA device: a traced call "
-    "waits for its fingerprints. The kernels of opguard-cuda have been run in emulation only; "
-    "without that package tensors on a device use tensor operations.",
+    "device_validation": "Proof on a CUDA device: the kernels of opguard-cuda have been run in "
+    "emulation only, and the fetching of their results with a simulated device.",
     "device_attribution": "Device kernels and CUDA runtime calls per callsite in results and "
     "reports. With OPGUARD_CALLSITE_CUPTI or OPGUARD_CALLSITE_CUDAAPI set to 1 a trace keeps "
     "Kineto traces, which opguard.tools.activity attributes; unset, nothing is collected, and "
