@@ -264,6 +264,11 @@ def test_no_site_leaves_the_bytes_alone() -> None:
         ("a.b.c += 1\n", "repeat"),
         ("async def f():\n  async for x in a: pass\n", "asynchronous"),
         ("def getattr(*a): pass\nx = a.b\n", "rebinds"),
+        ("def \\\n getattr(*a): pass\nx = a.b\n", "rebinds"),
+        ("from x import getattr\nx = a.b\n", "rebinds"),
+        ("for getattr in a: pass\nx = a.b\n", "rebinds"),
+        ("x = [a.b for getattr in a]\ny = a.b\n", "rebinds"),
+        ("def f(getattr): return a.b\n", "rebinds"),
         ("class A:\n  x = a.__b\n", "mangles"),
         ("class A:\n  def f(self): return super().x\n", "super"),
         ("from __future__ import annotations\nx: f(1) = 2\n", "annotations"),
@@ -347,3 +352,25 @@ def test_sites_that_cannot_be_wrapped_are_dropped_and_the_others_kept(
 def test_source_nested_too_deeply_is_unusable() -> None:
     with pytest.raises(UnusableSourceError):
         ParsedSource.of(b"x = " + b"-" * 5000 + b"1\n")
+
+
+def test_a_call_of_getattr_does_not_rebind_it(all_sites: AllSites) -> None:
+    source = b"x = getattr(a, 'b') + a.c\n"
+    assert [site.kind for site in all_sites(source)].count("attribute") == 1
+
+
+def test_a_site_alone_is_wrapped_as_among_all_others(all_sites: AllSites) -> None:
+    source = (
+        b"import a\n"
+        b"@a.f(1)\ndef g(x=a.f(2)):\n    if a.f(3):\n        y = a.f(4)\n"
+        b"    elif a.f(5): z = [a.f(6) for i in a.f(7)]\n    return lambda: a.f(8)\n"
+        b"class C(a.f(9)):\n    with a.f(10) as k, a.f(\n        11): pass\n"
+    )
+    calls = all_sites(source, only=lambda found: found.kind == "call")
+    assert len(calls) == 11
+    every = instrument(source, calls).splitlines()
+    for site in calls:
+        alone = instrument(source, [site]).splitlines()
+        wrapped = f"__opguard_site__({site.id}, a.f)(".encode()
+        (number,) = (number for number, line in enumerate(alone) if wrapped in line)
+        assert wrapped in every[number]

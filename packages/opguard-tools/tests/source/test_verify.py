@@ -127,3 +127,25 @@ def test_text_that_its_encoding_lacks_is_refused(all_sites: AllSites) -> None:
         verify(parsed, text + "# \u4e2d\n", sites)
     with pytest.raises(RewriteError):
         verify(parsed, text.replace("latin-1", "ascii  ") + "# \xe9\n", sites)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    y = 2\n", "    y = 3\n"),
+        ("    y = 2\n", "   y = 2\n"),
+        ("'''\n    z", "'''\n    w"),
+        ("if x:\n", "while x:\n"),
+        ("    y = 2\n", "    '''\n"),
+        ("# end\n", "k = 1\n"),
+    ],
+)
+def test_a_change_where_no_site_is_is_found(old: str, new: str, all_sites: AllSites) -> None:
+    content = b"x = f(1)\nif x:\n    y = 2\n    z = '''\n    z = 2\n    '''\n# end\n"
+    sites = all_sites(content)
+    parsed = ParsedSource.of(content, sites)
+    text = rewrite(parsed, sites)
+    verify(parsed, text, sites)
+    assert old in text
+    with pytest.raises(RewriteError):
+        verify(parsed, text.replace(old, new, 1), sites)

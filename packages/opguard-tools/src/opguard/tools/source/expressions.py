@@ -24,7 +24,7 @@ from opguard.tools.source.kinds import (
 )
 from opguard.tools.source.names import imported_names, names_compiler
 from opguard.tools.source.plan import Kind
-from opguard.tools.source.text import SourceText, node_span
+from opguard.tools.source.text import LineSet, SourceText, node_span
 
 _Visitor = Callable[["ExpressionIndex", Any], None]
 _VISITORS: dict[type[ast.AST], _Visitor] = {}
@@ -43,19 +43,24 @@ def _visits(*kinds: type[ast.AST]) -> Callable[[_Visitor], _Visitor]:
 class ExpressionIndex:
     """Walk of one module.
 
+    Args:
+        source: Its text.
+        tree: Its tree.
+        lines: Only statements with one of these are walked; by default all are.
+
     Attributes:
         expressions: All of them, by statement and then in source order.
         compiled: Definitions excluded because a compiler reads their source, and its name.
     """
 
-    def __init__(self, source: SourceText, tree: ast.Module) -> None:
-        """Index a parsed module."""
+    def __init__(self, source: SourceText, tree: ast.Module, lines: LineSet | None = None) -> None:
         imports = imported_names(tree)
         self.expressions: list[Expression] = []
         self.compiled: dict[Definition, str] = (
             compiled_definitions(tree, imports) if names_compiler(source.text) else {}
         )
         self._rules = refusals.Rules.of_module(source, tree, imports)
+        self._lines = lines
         self._statement = (1, 0)
         self._prefix = ""
         self._qualname = "<module>"
@@ -112,6 +117,8 @@ class ExpressionIndex:
         if kind in LEAVES:
             return
         if kind in STATEMENTS:
+            if self._lines is not None and not self._lines.touches(node):  # type: ignore[arg-type]
+                return
             outer = self._statement
             self._statement = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
             _VISITORS.get(kind, ExpressionIndex._children)(self, node)
@@ -120,14 +127,13 @@ class ExpressionIndex:
             _VISITORS.get(kind, ExpressionIndex._children)(self, node)
 
     def _children(self, node: ast.AST) -> None:
-        for name in node._fields:
-            value = getattr(node, name, None)
+        for value in node.__dict__.values():
             if type(value) is list:
                 for item in value:
                     if type(item) not in LEAVES:
                         self._visit(item)
             elif type(value) not in LEAVES:
-                self._visit(value)  # type: ignore[arg-type]  # what is no node is a leaf
+                self._visit(value)
 
     # Expressions that can be recorded.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from opguard.tools.source.kinds import walk
 from opguard.tools.source.names import dotted, source_compiler
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -25,7 +26,7 @@ def compiled_definitions(tree: ast.Module, imports: dict[str, str]) -> dict[Defi
     Source:
         Protocol requirement C3.
     """
-    nodes = list(ast.walk(tree))
+    nodes = list(walk(tree))
     found: dict[Definition, str] = {}
     by_name: dict[str, list[Definition]] = {}
     for node in nodes:
@@ -45,7 +46,7 @@ def compiled_definitions(tree: ast.Module, imports: dict[str, str]) -> dict[Defi
     pending = [definition for definition in found if "script" in found[definition]]
     while pending:
         caller = pending.pop()
-        for node in ast.walk(caller):
+        for node in walk(caller):
             callee = dotted(node.func, {}) if isinstance(node, ast.Call) else None
             if callee is not None and "." not in callee[0]:
                 for definition in by_name.get(callee[0], ()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from opguard.tools.source.jit import Definition
@@ -17,6 +18,8 @@ TEMPLATE = "a template string keeps the text of its expressions"
 _OLD_FORMAT = "positions inside an f-string are not usable on Python 3.11"
 _SELF_DOCUMENTING = "an f-string with = shows the text of its expression"
 _FORMAT_ATTRIBUTE = "the wrapped form of an attribute needs quotes, which may end the f-string"
+_NAMES_GETATTR = re.compile(r"\b(?:def|class)[\s\\]+getattr\b|\bgetattr\b(?!\s*\()")
+"""A use of the name that is more than a call of it; only such a use can bind it."""
 _ANNOTATION = "annotations are kept as text (from __future__ import annotations)"
 
 
@@ -45,7 +48,8 @@ class Rules:
             and any(alias.name == "annotations" for alias in node.names)
             for node in tree.body
         )
-        rebound = "getattr" in source.text and any(map(_binds_getattr, ast.walk(tree)))
+        named = "getattr" in source.text and _NAMES_GETATTR.search(source.text) is not None
+        rebound = named and any(map(_binds_getattr, ast.walk(tree)))
         return cls(source, imports, rebound, _ANNOTATION if future else None)
 
     def call(self, node: ast.Call) -> str | None:

@@ -16,7 +16,7 @@ from opguard.tools.source.expression import Expression
 from opguard.tools.source.expressions import ExpressionIndex
 from opguard.tools.source.plan import Site
 from opguard.tools.source.spelling import MARK, MODULE, Spelling, import_place
-from opguard.tools.source.text import SourceText, Span, collection_paused, count_lines, parse
+from opguard.tools.source.text import LineSet, SourceText, Span, collection_paused, parse
 from opguard.tools.source.verify import Comparison
 
 
@@ -29,8 +29,12 @@ class ParsedSource:
     index: ExpressionIndex
 
     @classmethod
-    def of(cls, content: bytes) -> ParsedSource:
+    def of(cls, content: bytes, sites: Sequence[Site] | None = None) -> ParsedSource:
         """Decode, parse and index a file.
+
+        Args:
+            content: The file's bytes.
+            sites: Only statements that hold one of these are indexed; by default all are.
 
         Raises:
             UnusableSourceError: It cannot be decoded or parsed, or is instrumented already.
@@ -45,7 +49,11 @@ class ParsedSource:
         try:
             with collection_paused():
                 tree = parse(source.text)
-                return cls(source, tree, ExpressionIndex(source, tree))
+                lines = None
+                if sites is not None:
+                    known = {site.line for site in sites if site.line <= source.line_count}
+                    lines = LineSet(known, source.line_count)
+                return cls(source, tree, ExpressionIndex(source, tree, lines))
         except RecursionError as error:
             raise UnusableSourceError(
                 "The source is nested too deeply to be analysed. Leave the file out.",
@@ -71,7 +79,7 @@ def instrument(source: bytes, sites: Sequence[Site]) -> bytes:
     if not sites:
         return source
     with collection_paused():
-        parsed = ParsedSource.of(source)
+        parsed = ParsedSource.of(source, sites)
         text = rewrite(parsed, sites)
         verify(parsed, text, sites)
     return parsed.source.encode(text)
@@ -109,14 +117,18 @@ def verify(parsed: ParsedSource, text: str, sites: Sequence[Site]) -> None:
     """
     file = sites[0].file
     try:
-        encoded = parsed.source.encode(text)
-        if SourceText.decode(encoded).text != text:
+        decoded = SourceText.decode(parsed.source.encode(text))
+        if decoded.text != text:
             raise _file_error(file, "the instrumented text does not survive its encoding")
     except (UnicodeEncodeError, UnusableSourceError) as error:
         raise _file_error(file, f"the instrumented text cannot be encoded: {error}") from error
+    if decoded.line_count != parsed.source.line_count:
+        raise _file_error(file, "the number of lines changed")
+    lines = zip(parsed.source.lines(), decoded.lines(), strict=True)
+    changed = (number for number, (before, after) in enumerate(lines, 1) if before != after)
+    comparison = Comparison({site.id: site for site in sites}, LineSet(changed, decoded.line_count))
     try:
-        tree = parse(text)
-        difference = Comparison({site.id: site for site in sites}).run(parsed.tree, tree)
+        difference = comparison.run(parsed.tree, parse(text))
     except UnusableSourceError as error:
         raise _file_error(file, f"the instrumented text does not parse: {error}") from error
     if difference is not None:
@@ -124,8 +136,6 @@ def verify(parsed: ParsedSource, text: str, sites: Sequence[Site]) -> None:
         if site is not None:
             raise _error(site, f"wrapping it changes the statement: {difference.what}")
         raise _file_error(file, f"line {difference.line} changed: {difference.what}")
-    if count_lines(text) != parsed.source.line_count:
-        raise _file_error(file, "the number of lines changed")
 
 
 def wrappable(parsed: ParsedSource, sites: Sequence[Site]) -> tuple[list[Site], dict[int, str]]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import ast
 import codecs
 import gc
+import itertools
 import re
 import tokenize
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -83,6 +84,10 @@ class SourceText:
         """Line ``number`` (from 1) with its line end."""
         return self.text[self.line_starts[number - 1] : self.line_starts[number]]
 
+    def lines(self) -> list[str]:
+        """All lines with their line ends."""
+        return [self.text[start:end] for start, end in itertools.pairwise(self.line_starts)]
+
     def offset(self, line: int, col: int) -> int:
         """Offset into the text of a position of ``ast``.
 
@@ -129,9 +134,28 @@ def parse(text: str) -> ast.Module:
             raise _unusable("nested too deeply for the parser") from error
 
 
-def count_lines(text: str) -> int:
-    """Number of lines of a text, the last one included even when it is empty."""
-    return len(_line_starts(text)) - 1
+class LineSet:
+    """Some lines of a file, asked for by range.
+
+    Args:
+        lines: Numbers from 1.
+        count: Number of lines of the file.
+    """
+
+    def __init__(self, lines: Iterable[int], count: int) -> None:
+        held = bytearray(count + 2)
+        for line in lines:
+            held[line] = 1
+        self._before = list(itertools.accumulate(held))
+
+    def touches(self, statement: ast.stmt) -> bool:
+        """Whether one of the lines is among a statement's, its decorators' included."""
+        first, last = statement.lineno, statement.end_lineno
+        assert last is not None  # the parser sets it
+        decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+        if decorators:
+            first = min(first, decorators[0].lineno)
+        return self._before[last] != self._before[first - 1]
 
 
 @contextmanager
@@ -165,7 +189,11 @@ def _byte_lines(source: bytes) -> Iterator[bytes]:
 
 
 def _line_starts(text: str) -> tuple[int, ...]:
-    return (0, *(match.end() for match in _LINE_END.finditer(text)), len(text))
+    if "\r" in text:
+        return (0, *(match.end() for match in _LINE_END.finditer(text)), len(text))
+    lengths = [len(line) + 1 for line in text.split("\n")]
+    lengths[-1] -= 1  # nothing ends the last line
+    return (0, *itertools.accumulate(lengths))
 
 
 def _unusable(reason: str) -> UnusableSourceError:

@@ -4,6 +4,10 @@ The original's tree and the instrumented one's are walked side by side. Wherever
 wrapper, the wrapper is taken off, and what is left must equal the first, node by node and line by
 line. A wrapper must be the one that the plan has for exactly this expression.
 
+Two statements of one kind that begin and end at the same positions, with no changed line between
+them, are equal and not walked: what a statement is parsed to depends on its own tokens, and these
+on its own text alone.
+
 The instrumented tree need not be compiled as well: it is the original's, which compiles, with calls
 of a name around expressions. The parser refuses deeper nesting long before the compiler does.
 """
@@ -15,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from opguard.tools.source.kinds import STATEMENTS
 from opguard.tools.source.operators import (
     BINARY_BY_NAME,
     COMPARE_BY_NAME,
@@ -23,6 +28,7 @@ from opguard.tools.source.operators import (
 )
 from opguard.tools.source.plan import Site
 from opguard.tools.source.spelling import is_inserted_import, operator_of, wrapper_of
+from opguard.tools.source.text import LineSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +46,12 @@ class Comparison:
 
     Attributes:
         sites: The plan's callsites of this file by id.
+        changed: Lines whose text differs.
         seen: Callsites whose wrapper was found at its expression.
     """
 
     sites: Mapping[int, Site]
+    changed: LineSet
     seen: set[int] = field(default_factory=set)
     _line: int = 1
     _site: int | None = None
@@ -65,7 +73,9 @@ class Comparison:
                     return self._differs(
                         before[:1], f"{len(before)} nodes became {len(after)} in a list"
                     )
-                pairs.extend(zip(before, after, strict=True))
+                pairs.extend(
+                    pair for pair in zip(before, after, strict=True) if not self._unchanged(*pair)
+                )
                 continue
             fields = _FIELDS.get(kind)
             if fields is None:
@@ -79,14 +89,25 @@ class Comparison:
                 first, second = old.get(name), new.get(name)
                 if first is second:  # None, interned strings, small numbers, operators
                     continue
-                if type(first) in _SCALARS and type(first) is type(second) and first == second:
-                    continue
+                kind = type(first)
+                if kind is type(second):
+                    if kind in _SCALARS and first == second:
+                        continue
+                    if kind is ast.Name and first.id == second.id and first.lineno == second.lineno:
+                        continue
                 pairs.append((first, second))
         missing = self.sites.keys() - self.seen
         if missing:
             site = self.sites[min(missing)]
             return Difference(site.line, site.id, "its wrapper is missing")
         return None
+
+    def _unchanged(self, before: Any, after: Any) -> bool:
+        """Whether both are statements with the same text in the same place."""
+        kind = type(before)
+        if kind not in STATEMENTS or type(after) is not kind or _span(before) != _span(after):
+            return False
+        return not self.changed.touches(before) and not self.changed.touches(after)
 
     def _differs(self, node: Any, what: str) -> Difference:
         if isinstance(node, list) and node:
@@ -214,11 +235,8 @@ _KINDS: dict[type, str] = {
 }
 
 
-def _span(node: ast.AST) -> tuple[object, ...]:
-    return tuple(
-        getattr(node, name, None)
-        for name in ("lineno", "end_lineno", "col_offset", "end_col_offset")
-    )
+def _span(node: Any) -> tuple[int, int, int, int]:
+    return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
 
 
 def _at(place: ast.AST, node: ast.AST) -> ast.AST:
