@@ -18,9 +18,14 @@ import torch
 import opguard.core
 import opguard.core.session
 import xorsig
-from opguard.core.device_activity import DeviceActivity, device_activity
+from opguard.core import device_activity as activities
+from opguard.core.device_activity import VARIABLES, DeviceActivity, device_activity
 
-ON = {"OPGUARD_CALLSITE_CUPTI": "1"}
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -185,14 +190,67 @@ def test_a_forked_child_leaves_the_profiler_to_its_parent(tmp_path: Path) -> Non
     assert len(calls(rows)) == 2
 
 
-def test_without_a_device_nothing_is_collected_and_the_reason_is_stated(tmp_path: Path) -> None:
+@pytest.mark.requirement("B11")
+@pytest.mark.parametrize(
+    ("built", "driver", "reason"),
+    [
+        (False, False, "unavailable: this build of torch has no CUDA"),
+        (False, True, "unavailable: this build of torch has no CUDA"),
+        (True, False, "unavailable: this machine has no CUDA device"),
+        (True, True, "unavailable: the program used no CUDA device"),
+    ],
+)
+def test_without_a_device_nothing_is_collected_and_the_reason_is_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: bool, driver: bool, reason: str
+) -> None:
     if torch.cuda.is_initialized():
         pytest.skip("this process has set a device up")
-    activity = DeviceActivity(tmp_path / "activity", 0, ON)
-    activity.call_begins()
-    activity.close()
-    stated = activity.states()["OPGUARD_CALLSITE_CUPTI"]
-    assert stated.startswith("unavailable: ")
+    monkeypatch.setattr(activities, "_built_for_devices", lambda: built)
+    monkeypatch.setattr(activities, "_has_device", lambda: driver)
+    for environment in ({}, dict.fromkeys(VARIABLES, "1")):
+        activity = DeviceActivity(tmp_path / "activity", 0, environment)
+        activity.call_begins()
+        activity.close()
+        assert activity.states() == dict.fromkeys(VARIABLES, reason)
+        assert device_activity(environment) == dict.fromkeys(VARIABLES, reason)
+        # Without a device the native recorder does the work.
+        assert activity.wanted == (built and driver)
     assert not (tmp_path / "activity").exists()
     assert not torch.cuda.is_initialized()
-    assert device_activity({"OPGUARD_CALLSITE_CUPTI": "0"})["OPGUARD_CALLSITE_CUPTI"] == "off"
+
+
+@pytest.mark.requirement("B11")
+def test_unset_means_on_where_the_machine_can_and_zero_turns_each_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activities, "_built_for_devices", lambda: True)
+    monkeypatch.setattr(activities, "_has_device", lambda: True)
+    kernels, runtime = VARIABLES
+    used = "unavailable: the program used no CUDA device"
+    for environment, wanted, states in (
+        ({}, True, (used, used)),
+        ({kernels: "0"}, True, ("off", used)),
+        ({runtime: "0"}, True, (used, "off")),
+        ({kernels: "0", runtime: "0"}, False, ("off", "off")),
+    ):
+        activity = DeviceActivity(tmp_path / "activity", 0, environment)
+        assert activity.wanted == wanted
+        assert tuple(activity.states().values()) == states
+
+
+@pytest.mark.requirement("B11")
+def test_an_unasked_collection_ends_earlier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activities, "MAX_CALLS_UNASKED", 2)
+    made = functools.partial(DeviceActivity, host_only=True)
+    monkeypatch.setattr(opguard.core.session, "DeviceActivity", made)
+    with opguard.core.capture(tmp_path / "out", root=Path(__file__).parent) as session:
+        triangle = session.observe(torch.triu)
+        for _ in range(5):
+            triangle(torch.eye(3))
+    (rows,) = traces(tmp_path / "out")
+    receipt = receipt_of(tmp_path / "out")
+    limit = "collected: until the limit of 2 recorded calls"
+    assert receipt["device_activity"] == dict.fromkeys(VARIABLES, limit)
+    assert (len(calls(rows)), receipt["counts"]["calls"]) == (2, 5)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 VARIABLES = ("OPGUARD_CALLSITE_CUPTI", "OPGUARD_CALLSITE_CUDAAPI")
-"""Kernels on the device, and calls of the CUDA runtime; ``0`` turns each off, ``1`` on."""
+"""Kernels on the device, and calls of the CUDA runtime; ``0`` turns each off, unset means on."""
 
 OWN_RANGE = "opguard:own"
 """Range of the recorder's own work."""
@@ -22,10 +22,17 @@ OWN_RANGE = "opguard:own"
 MAX_CALLS = 200_000
 """Recorded calls after which collecting ends: the profiler keeps all of its events in memory."""
 
+MAX_CALLS_UNASKED = 20_000
+"""The same where nobody has set a variable to ``1``."""
+
+_DEVICE_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Of a driver for NVIDIA's devices, for AMD's, and of either in a Windows host."""
+
 _NO_CUDA = "unavailable: this build of torch has no CUDA"
+_NO_DEVICE = "unavailable: this machine has no CUDA device"
 _NOT_USED = "unavailable: the program used no CUDA device"
 _NO_KINETO = "unavailable: torch's profiler (Kineto) cannot observe this device"
-_NOT_ASKED = "off: set it to 1 to collect"
+_DISCOVERY = "unavailable: a discovery does not collect it"
 _COLLECTED = "collected"
 
 
@@ -64,7 +71,9 @@ class DeviceActivity:
         self._pid = os.getpid()
         self._taken: dict[str, Any] = {}
         asked = any(environment.get(name) == "1" for name in VARIABLES)
-        self.wanted = asked and (host_only or _built_for_devices())
+        self._max_calls = MAX_CALLS if asked else MAX_CALLS_UNASKED
+        some = any(environment.get(name) != "0" for name in VARIABLES)
+        self.wanted = some and (host_only or (_built_for_devices() and _has_device()))
         self._open = self.wanted
 
     def range(self, name: str) -> Any:
@@ -79,14 +88,14 @@ class DeviceActivity:
 
     def call_begins(self) -> None:
         """Start the profiler once the program uses a device, and count the call."""
-        if self._profiler is not None:
-            self._calls += 1
-            if self._calls > MAX_CALLS:
-                self._end(f"{_COLLECTED}: until the limit of {MAX_CALLS} recorded calls")
-        elif self._open:
+        if self._profiler is None and self._open:
             torch: Any = sys.modules["torch"]
             if self._host_only or torch.cuda.is_initialized():
                 self._guarded(self._start)
+        if self._profiler is not None:
+            self._calls += 1
+            if self._calls > self._max_calls:
+                self._end(f"{_COLLECTED}: until the limit of {self._max_calls} recorded calls")
 
     def pause(self) -> None:
         """Write what was collected; the next recorded call starts a new part."""
@@ -195,22 +204,22 @@ def device_activity(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _states(environment: Mapping[str, str], outcome: str | None) -> dict[str, str]:
     torch: Any = sys.modules.get("torch")
-    used = torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized()
-
-    def state(value: str | None) -> str:
-        if value == "0":
-            return "off"
-        if outcome is not None and value == "1":
-            return outcome
+    if outcome is None:
         if torch is not None and not _built_for_devices():
-            return _NO_CUDA
-        if not used:
-            return _NOT_USED
-        return _NOT_ASKED if value != "1" else "unavailable: a discovery does not collect it"
-
-    return {name: state(environment.get(name)) for name in VARIABLES}
+            outcome = _NO_CUDA
+        elif not _has_device():
+            outcome = _NO_DEVICE
+        else:
+            used = torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized()
+            outcome = _DISCOVERY if used else _NOT_USED
+    return {name: "off" if environment.get(name) == "0" else outcome for name in VARIABLES}
 
 
 def _built_for_devices() -> bool:
     version: Any = getattr(sys.modules.get("torch"), "version", None)
     return any(getattr(version, name, None) is not None for name in ("cuda", "hip"))
+
+
+def _has_device() -> bool:
+    """Whether a driver for devices runs; asking CUDA would set it up, and spoil forked children."""
+    return any(os.path.exists(path) for path in _DEVICE_FILES)

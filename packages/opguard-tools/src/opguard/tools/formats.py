@@ -25,6 +25,9 @@ SOURCES_NAME: Final = "sources"
 CAPTURE_NAME: Final = "capture"
 """Folder of the published batches and receipts."""
 
+ACTIVITY_REPORT_NAME: Final = "device-activity.json"
+"""Device activity of every callsite, where some was collected."""
+
 LOG_NAME: Final = "workload.log"
 """Everything that the workload and its children print."""
 
@@ -33,6 +36,9 @@ REPORTS_NAME: Final = "compare"
 
 PLAN_VERSION: Final[Literal[1]] = 1
 CONFIGURATION_VERSION: Final[Literal[1]] = 1
+
+ACTIVITY_SCHEMA: Final[dict[str, str | int]] = {"name": "opguard-device-activity", "version": 1}
+"""Identity of the document in :data:`ACTIVITY_REPORT_NAME`."""
 
 DIFF_SCHEMA: Final[dict[str, str | int]] = {"name": "opguard-diff", "version": 1}
 """Identity of the document that ``diff --json`` prints and ``summary.json`` holds."""

@@ -45,11 +45,8 @@ _ABSENT = {
     "align": "The action that applies a reviewed alignment map to a report.",
     "harness": "The harness for agents and its MCP server.",
     "device_validation": "Proof on a CUDA device: the kernels of opguard-cuda have been run in "
-    "emulation only, and the fetching of their results with a simulated device.",
-    "device_attribution": "Device kernels and CUDA runtime calls per callsite in results and "
-    "reports. With OPGUARD_CALLSITE_CUPTI or OPGUARD_CALLSITE_CUDAAPI set to 1 a trace keeps "
-    "Kineto traces, which opguard.tools.activity attributes; unset, nothing is collected, and "
-    "collecting has never run on a device.",
+    "emulation only, the fetching of their results with a simulated device, and the attribution "
+    "of device activity on recorded traces; collecting it has never run on a device.",
 }
 
 

@@ -65,6 +65,10 @@ def run(request: CompareRequest) -> CompareResult:
         report_html=str(compared.reports.html),
         summary_json=str(compared.reports.summary),
         ranks=request.ranks,
+        device_activity={
+            "baseline": request.baseline.device_activity,
+            "candidate": request.candidate.device_activity,
+        },
     )
 
 

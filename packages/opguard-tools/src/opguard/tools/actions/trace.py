@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from opguard.tools.actions.activity import activity_fields
 from opguard.tools.actions.plans import CheckedPlan
 from opguard.tools.durable import write_durable
 from opguard.tools.formats import PLAN_NAME, RESULT_NAME, SOURCES_NAME
@@ -72,6 +73,9 @@ def run(request: TraceRequest) -> TraceResult:
                 plan=str(plan_copy),
                 plan_sha256=plan.sha256,
                 **_stated_by_ranks(evidence),
+                **activity_fields(
+                    output, operation.paths.capture, evidence.receipts.values(), plan.plan.sites
+                ),
                 instrumented_files=[file.path for file in plan.plan.files],
             ),
         )

@@ -12,6 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 import xorsig
+from opguard.tools.activity import Attribution, read_activity
 from opguard.tools.compare.endings import RankEnding
 from opguard.tools.compare.errors import CaptureReadError
 from opguard.tools.compare.places import LIBRARIES, LibrarySources, Place, read_places
@@ -192,6 +193,7 @@ class CaptureView:
         request: The request that the ranks were started with; empty for a session embedded in a
             program.
         libraries: Source files of libraries that ran operators.
+        activity: Device activity by rank; ranks that collected none are absent.
     """
 
     sites: Mapping[int, Callsite]
@@ -202,6 +204,7 @@ class CaptureView:
     receipts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
     libraries: LibrarySources = field(default_factory=LibrarySources)
+    activity: Mapping[int, Attribution] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -240,7 +243,13 @@ class CaptureView:
             for rank, ending in ends.items()
             if rank in ranks and (reason := ending.reason()) is not None
         }
-        return cls(sites, sources, ranks, incomplete, ends, receipts, request, libraries)
+        activity = {}
+        for rank in ranks:
+            states = receipts.get(rank, {}).get("device_activity", {})
+            found = read_activity(trace_output / CAPTURE_NAME, rank, states)
+            if found is not None:
+                activity[rank] = found
+        return cls(sites, sources, ranks, incomplete, ends, receipts, request, libraries, activity)
 
     def tables(self, rank: int) -> RankTables:
         """The tables of one rank.

@@ -16,6 +16,7 @@ from opguard.tools.compare.results import Comparison, RankComparison
 from opguard.tools.compare.slots import SlotDifference
 from opguard.tools.compare.verdicts import SlotRelations
 from opguard.tools.formats import DIFF_SCHEMA
+from opguard.tools.report.activity import device_activity
 from opguard.tools.report.context import (
     circumstance_of,
     circumstances,
@@ -91,6 +92,7 @@ def document(comparison: Comparison, reports: Reports | None = None) -> dict[str
             for rank in comparison.ranks
             for side, reason in sorted(rank.incomplete.items())
         ],
+        "device_activity": device_activity(comparison),
         "steps": [entry for rank in comparison.ranks for entry in _steps(rank)],
         "reports": reports.as_document() if reports is not None else {},
     }

@@ -28,12 +28,18 @@ from opguard.tools.report.wording import (
     CIRCUMSTANCES_BEFORE,
     CIRCUMSTANCES_LATER,
     CIRCUMSTANCES_ONLY,
+    DEVICE_TIME,
     NOT_REPEATABLE,
     OTHER_UNPAIRED,
+    activity_cell,
+    activity_of_nobody,
     headline,
     kind_of_circumstance,
     repeat_summary,
 )
+
+MAX_CALLSITES = 50
+"""Callsites with device activity; the rest are in summary.json."""
 
 MAX_ORIGINS = 100
 """Origins with excerpts; the rest are in summary.json."""
@@ -102,6 +108,8 @@ class PageView:
     heat: HeatMap
     bars: list[StepBar]
     relations: list[str]
+    device_time: str
+    shown_activity: int
     version: str
 
 
@@ -133,6 +141,8 @@ def render_html(comparison: Comparison, document: Mapping[str, Any]) -> str:
         heat=heat_map(comparison),
         bars=step_bars(document["steps"]),
         relations=[relation.value for relation in reversed(SEVERITY)],
+        device_time=DEVICE_TIME,
+        shown_activity=MAX_CALLSITES,
         version=__version__,
     )
     return _template().render(page=page, document=document)
@@ -200,4 +210,6 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters["kind"] = kind_of_circumstance
+    environment.filters["activity"] = activity_cell
+    environment.filters["nobody"] = activity_of_nobody
     return environment.get_template("report.html.j2")

@@ -42,6 +42,11 @@ def locate(call: Call | None, capture: CaptureView) -> dict[str, Any] | None:
     return found | {"via": [_of_place(place, call, capture) for place in reversed(around)]}
 
 
+def locate_site(site: Callsite | None) -> dict[str, Any]:
+    """Location of a callsite; nowhere for one that the plan does not have."""
+    return _of_nothing("") if site is None else _of_site(site)
+
+
 def _of_nothing(callee: str) -> dict[str, Any]:
     return {"file": "", "line": 0, "end_line": 0, "qualname": "", "call": callee}
 

@@ -17,6 +17,7 @@ import xorsig
 from opguard.tools.compare.records import Call, Side
 from opguard.tools.compare.relations import Relation
 from opguard.tools.compare.results import Comparison, RankComparison
+from opguard.tools.report.activity import ACTIVITY_COLUMNS, activity_frame
 from opguard.tools.report.locations import PHASE_NAMES
 from opguard.tools.report.perfetto_slots import slot_frame
 
@@ -97,6 +98,7 @@ def _side_slices(comparison: Comparison, rank: RankComparison, side: Side) -> pl
         .join(_facts(rank, side), on="call", how="left")
         .join(_origin_frame(rank, side), on="call", how="left")
         .join(threads, on="call", how="left")
+        .join(activity_frame(comparison, rank, side), on="call", how="left")
         .sort("tick_begin")
     )
     return joined.select(
@@ -119,6 +121,7 @@ def _side_slices(comparison: Comparison, rank: RankComparison, side: Side) -> pl
         .otherwise(pl.lit("raised"))
         .alias("status"),
         *(pl.col(n) for n in _ANNOTATIONS if n not in ("rank", "phase", "status")),
+        *(pl.col(name) for name in ACTIVITY_COLUMNS),
     )
 
 

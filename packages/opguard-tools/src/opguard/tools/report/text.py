@@ -7,6 +7,7 @@ from typing import Any
 
 from opguard.tools.report.endings import ending_entries, ending_heading
 from opguard.tools.report.groups import describe_repeats, other_unpaired
+from opguard.tools.report.text_activity import activity_lines
 from opguard.tools.report.text_context import (
     later_circumstances,
     leading_circumstances,
@@ -53,6 +54,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _inherited(document)
     yield from later_circumstances(document)
     yield from _unpaired(document)
+    yield from activity_lines(document)
     if origins or document["not_repeatable"]:
         yield _scope(document)
         yield str(document["notice"])

@@ -28,6 +28,7 @@ CIRCUMSTANCES_ONLY: Final = "The runs differ in their circumstances; no recorded
 CIRCUMSTANCES_LATER: Final = "After the first difference, and perhaps because of it:"
 OTHER_UNPAIRED: Final = "Other calls on one side only (no divergence by themselves)"
 NOT_REPEATABLE: Final = "Not repeatable: equal runs of the baseline differ here as well"
+DEVICE_TIME: Final = "Time on the device by callsite"
 ALL_NOT_REPEATABLE: Final = (
     "No difference beyond what equal runs of the baseline show: every origin is at a place that is "
     "not repeatable. A difference behind these places may be hidden; make the baseline repeatable "
@@ -42,6 +43,36 @@ def headline(origin: Mapping[str, Any]) -> str:
         slots = [slot["slot"] for slot in origin["slots"]]
         shown = ARGUMENT_HEADLINE if slots and slots[0].startswith("value.") else None
     return shown or HEADLINES.get(origin["kind"], str(origin["kind"]))
+
+
+def activity_cell(entry: Mapping[str, Any] | None) -> str:
+    """Device activity of a callsite on one side, in one line."""
+    if entry is None:
+        return "absent"
+    direct, backward = entry["direct"], entry["backward"]
+    kernels = direct["kernels"] + backward["kernels"]
+    if not entry["calls"]:
+        return "none"
+    text = (
+        f"{(direct['device_ns'] + backward['device_ns']) / 1e6:.3f} ms, "
+        f"{kernels / entry['calls']:.1f} kernels a call"
+    )
+    if backward["device_ns"]:
+        text += f" ({backward['device_ns'] / 1e6:.3f} ms of backward)"
+    return text
+
+
+def activity_of_nobody(entry: Mapping[str, Any]) -> str:
+    """Device activity that no recorded call caused, in one line."""
+    why = {
+        "tracer": "of the recorder itself",
+        "outside_calls": "launched outside of every recorded call",
+        "no_launch": "whose launch is not known",
+    }[entry["reason"]]
+    return (
+        f"{entry['device_ns'] / 1e6:.3f} ms and {entry['runtime_calls']} runtime calls {why} "
+        f"({entry['side']}, rank {entry['rank']})"
+    )
 
 
 def kind_of_circumstance(kind: str) -> str:

@@ -4,6 +4,7 @@ The models are the single definition: JSON Schemas, validation messages and the 
 to other programs are made from them.
 """
 
+from opguard.tools.protocol.models.activity import ActivityFigures, RankActivity
 from opguard.tools.protocol.models.base import (
     PROTOCOL_VERSION,
     SUPPORTED_PROTOCOL_VERSIONS,
@@ -48,6 +49,7 @@ __all__ = [
     "SUPPORTED_PROTOCOL_VERSIONS",
     "AbsentFeature",
     "ActionRequest",
+    "ActivityFigures",
     "Availability",
     "CapabilitiesResult",
     "CaptureResult",
@@ -65,6 +67,7 @@ __all__ = [
     "PlannedFile",
     "PrepareRequest",
     "PrepareResult",
+    "RankActivity",
     "RankCapture",
     "RankReport",
     "RelationCounts",

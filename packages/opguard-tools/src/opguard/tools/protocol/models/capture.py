@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from opguard.tools.protocol.models.activity import RankActivity
 from opguard.tools.protocol.models.base import (
     VARIES,
     CaptureId,
@@ -240,6 +241,17 @@ class TraceResult(CaptureResult):
         description="Whether device kernels and CUDA runtime calls were collected, by the variable "
         "that switches them: collected, off, or why they are unavailable.",
         examples=[{"OPGUARD_CALLSITE_CUPTI": "off"}],
+    )
+    activity: list[RankActivity] = Field(
+        default=[],
+        description="What was collected, for every rank that collected something.",
+        json_schema_extra=VARIES,
+    )
+    activity_report: SystemPath | None = Field(
+        default=None,
+        description="File with the same for every callsite, absolute; null where nothing was "
+        "collected.",
+        examples=["/data/runs/a-trace/device-activity.json"],
     )
     instrumented_files: list[str] = Field(
         description="Source files that were instrumented and restored, relative to the checkout, "

@@ -131,6 +131,11 @@ class CompareResult(ClosedModel):
         examples=["/data/runs/compare/summary.json"],
     )
     ranks: RankList = Field(description="Ranks compared.", examples=[[0]])
+    device_activity: dict[Literal["baseline", "candidate"], dict[str, str]] = Field(
+        description="Whether each side collected device kernels and CUDA runtime calls, by the "
+        "variable that switches them; the figures are in summary.json.",
+        examples=[{"baseline": {"OPGUARD_CALLSITE_CUPTI": "off"}, "candidate": {}}],
+    )
     coverage: Coverage = Field(
         default="observed_callsites_only",
         description="What was compared: callsites seen in discovery.",
