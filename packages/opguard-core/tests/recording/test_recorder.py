@@ -192,6 +192,24 @@ def test_gradient_seen_by_nested_calls_is_recorded_for_each(recorder, writer) ->
     assert set(writer.slots(1, 4)) == set(writer.slots(2, 4)) == {"grad.out"}
 
 
+def test_settings_that_are_tensors_are_numbers_on_the_host_and_fingerprints_elsewhere(
+    recorder, writer
+) -> None:
+    """A number on a device would have to be waited for."""
+
+    class Still(torch.optim.Optimizer):
+        def step(self) -> None:
+            pass
+
+    weights = [nn.Parameter(torch.ones(2)) for _ in range(2)]
+    optimizer = Still([{"params": [weight]} for weight in weights], {"lr": torch.tensor(0.5)})
+    optimizer.param_groups[1]["lr"] = torch.tensor(0.5, device="meta")
+    site(0, optimizer.step)()
+    assert writer.texts(1, 0)["value.group[0].lr"] == "0.5"
+    assert "value.group[1].lr" not in writer.texts(1, 0)
+    assert writer.slots(1, 0)["state.group[1].lr"][:2] == ("float32", ())
+
+
 def test_optimizer_step_has_parameters_gradients_state_and_settings(recorder, writer) -> None:
     module = nn.Linear(2, 1, bias=False)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5, momentum=0.9)

@@ -73,13 +73,29 @@ class OptimizerRecords:
         frame.recorded.update("param." + name for name, _ in members)
         if role is Role.INPUT:
             self._known.record_gradients(call, role)
-            records.values(call, role, list(_settings(optimizer)))
+            self._settings(call, optimizer)
         for slot, item in _state(optimizer, members):
             if isinstance(item, torch.Tensor):
                 records.tensor(call, role, slot, item)
             else:
                 records.value(call, role, slot, plain_text(item))
         frame.merge_effects(changed)
+
+    def _settings(self, call: int, optimizer: torch.optim.Optimizer) -> None:
+        """Every group's settings: learning rate, decay, flags."""
+        for index, group in enumerate(optimizer.param_groups):
+            for key, value in group.items():
+                slot = f"group[{index}].{key}"
+                if key in ("params", "param_names"):
+                    continue
+                if not isinstance(value, torch.Tensor):
+                    self._records.value(call, Role.INPUT, f"value.{slot}", plain_text(value))
+                elif value.is_cpu:
+                    text = plain_text(value.item())
+                    self._records.value(call, Role.INPUT, f"value.{slot}", text)
+                else:
+                    # The number would have to be waited for.
+                    self._records.tensor(call, Role.INPUT, f"state.{slot}", value)
 
     def states(self, optimizer: torch.optim.Optimizer) -> dict[str, Signature | str]:
         """Signature or text of everything in the optimizer's state, by slot."""
@@ -122,12 +138,3 @@ def _state(
 
 def _identity(item: Reading | str) -> Signature | str:
     return item if isinstance(item, str) else item.signature
-
-
-def _settings(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, str]]:
-    """``(slot, text)`` of every group's settings: learning rate, decay, flags."""
-    for index, group in enumerate(optimizer.param_groups):
-        for key, value in group.items():
-            if key not in ("params", "param_names"):
-                item = value.item() if isinstance(value, torch.Tensor) else value
-                yield f"value.group[{index}].{key}", plain_text(item)
