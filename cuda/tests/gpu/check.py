@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 from measure import bandwidth_table, step_overhead
 from promises import captures, launches, results, waits
+from tracing import tracing
 from values import agrees_with_host, agrees_with_vectors, large_tensors, statistics
 
 from opguard.core.cuda.kernels import KERNELS
@@ -37,6 +38,7 @@ CHECKS: dict[str, Callable[[], dict[str, object]]] = {
     "waits": waits,
     "results": results,
     "captures": captures,
+    "tracing": tracing,
     "bandwidth": bandwidth_table,
     "overhead": step_overhead,
 }

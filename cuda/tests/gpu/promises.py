@@ -52,6 +52,15 @@ def observed(action: Callable[[], object]) -> tuple[Counter[str], Counter[str]]:
     return kernels, calls
 
 
+def waiting_calls(calls: Counter[str]) -> dict[str, int]:
+    """Those of the runtime calls of an observed action that wait for the device."""
+    waiting = {name: n for name, n in calls.items() if any(part in name for part in WAITING_CALLS)}
+    # What `observed` itself calls once, and copies that are asynchronous.
+    waiting.pop("cudaMemcpyAsync", None)
+    waiting["cudaDeviceSynchronize"] = waiting.get("cudaDeviceSynchronize", 1) - 1
+    return {name: count for name, count in waiting.items() if count}
+
+
 def launches() -> dict[str, object]:
     """One kernel for a tensor whose regions are small, else two."""
     counted = {}
@@ -78,11 +87,8 @@ def waits() -> dict[str, object]:
     queue.flush()
     torch.cuda.synchronize()
     _, calls = observed(many)
-    waiting = {name: n for name, n in calls.items() if any(part in name for part in WAITING_CALLS)}
-    # What `observed` itself calls once, and copies that are asynchronous.
-    waiting.pop("cudaMemcpyAsync", None)
-    waiting["cudaDeviceSynchronize"] = waiting.get("cudaDeviceSynchronize", 1) - 1
-    assert not any(waiting.values()), f"calls that wait: {waiting}"
+    waiting = waiting_calls(calls)
+    assert not waiting, f"calls that wait: {waiting}"
     queue.close()
     return {"runtime calls": dict(calls), "waits counted": queue.waits}
 
