@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use xorsig::capture::append::{Begin, LayoutText};
 use xorsig::capture::batch_file_name;
+use xorsig::capture::pending::Pending;
 use xorsig::capture::records::{SpanRow, TensorRow};
 use xorsig::capture::writer::{CaptureWriter, Options, WriteError};
 use xorsig_fuzz::{batch, materialize, receipt, unseal};
@@ -121,6 +122,28 @@ fn written() -> Vec<Vec<u8>> {
         record(count).expect("records");
         writer.flush().expect("a batch");
     }
+    // One tensor whose signature came later, one that was withdrawn, one whose signature is lost.
+    let (there, same, lost) = <(Pending, Pending, Pending)>::default();
+    there.resolve(Some(&[5; 16]));
+    same.resolve(Some(&[5; 16]));
+    lost.resolve(None);
+    let row = TensorRow {
+        tick: 0,
+        call: 0,
+        role: 1,
+        slot: 0,
+        layout: 0,
+        signature: None,
+        note: 0,
+    };
+    writer
+        .append(|batch| {
+            batch.pending_tensor(row, &there, None)?;
+            batch.pending_tensor(row, &same, Some(&there))?;
+            batch.pending_tensor(row, &lost, None)
+        })
+        .expect("records");
+    writer.flush().expect("a batch");
     let batches = writer.close().expect("the end").batches;
     let files = (0..batches)
         .map(|sequence| options.directory.join(batch_file_name(sequence)))
