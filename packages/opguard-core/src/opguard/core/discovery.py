@@ -64,6 +64,7 @@ class Discovery:
         self.selection = Selection()
         self.packages: set[str] = set()
         self.activity: DeviceActivity | None = None
+        self.device_used = False
         self.started_unix_ns = time.time_ns()
         self._root = os.path.realpath(checkout) + os.sep
         self._writer = xorsig.CaptureWriter(

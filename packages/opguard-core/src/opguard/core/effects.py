@@ -19,6 +19,13 @@ OPERATOR_EFFECTS = (
 )
 """Of a trace that has callsites of depth ``aten``."""
 
+DEVICE_EFFECTS = (
+    "fingerprints of tensors on a device: their memory comes from the program's allocator, so that "
+    "it may place tensors elsewhere, and memory that another stream allocated is given back after "
+    "the fingerprint was taken",
+)
+"""Of a trace of a program that used a device."""
+
 ACTIVITY_EFFECTS = (
     "torch's profiler runs and calls are recorded without the native recorder: the program is "
     "slower, code that asks for an active profiler sees one, and the device is waited for where "

@@ -19,7 +19,7 @@ import xorsig
 from opguard.core import determinism
 from opguard.core._version import __version__
 from opguard.core.device_activity import DeviceActivity, device_activity
-from opguard.core.effects import ACTIVITY_EFFECTS
+from opguard.core.effects import ACTIVITY_EFFECTS, DEVICE_EFFECTS
 from opguard.core.environment import Rank
 from opguard.core.locations import is_installed
 from opguard.core.selection import Selection
@@ -38,6 +38,7 @@ class Recording(Protocol):
     selection: Selection
     packages: set[str]
     activity: DeviceActivity | None
+    device_used: bool
 
     def close(self) -> dict[str, int]:
         """End the recording and give its totals."""
@@ -74,6 +75,8 @@ def publish_receipt(
         protocol B5, B7.
     """
     totals = recording.close()
+    if recording.device_used:
+        observer_effects = (*observer_effects, *DEVICE_EFFECTS)
     activity = recording.activity
     device = device_activity(os.environ) if activity is None else activity.states()
     if any(state.startswith("collected") for state in device.values()):

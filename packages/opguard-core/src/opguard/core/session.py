@@ -82,6 +82,7 @@ class Session:
         self._checkout = checkout
         self._recorder: CallRecorder | None = None
         self.activity: DeviceActivity | None = None
+        self.device_used = False
         self._writer = xorsig.CaptureWriter(
             str(capture / f"rank-{rank}"),
             str(staging),
@@ -249,6 +250,7 @@ class Session:
                 self.activity.close()
             if recorder is not None:
                 recorder.close()
+                self.device_used = recorder.device_used
                 self.packages |= recorder.packages
                 numbers = (
                     recorder.calls,

@@ -114,6 +114,7 @@ class Results:
     Attributes:
         waits: Times that a thread waited, because too much was on its way.
         failure: Why nothing is fetched any more.
+        used: Whether something was launched.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Results:
         self._wake = threading.Event()
         self._ending = False
         self._ended = threading.Event()
-        self._started = False
+        self.used = False
         self.waits = 0
         self.failure: BaseException | None = None
 
@@ -192,7 +193,7 @@ class Results:
         self.flush()
         self._ending = True
         self._wake.set()
-        if self._started:
+        if self.used:
             self._ended.wait()
 
     # Under the lock.
@@ -204,10 +205,10 @@ class Results:
         else:
             memory = self._device.page(place, self._page_slots, self._slot_bytes)
         page = self._open[place] = _Page(place, memory)
-        if not self._started:
+        if not self.used:
             # Not a threading.Thread: a workload that lists its threads does not find it.
             _thread.start_new_thread(self._fetch, ())
-            self._started = True
+            self.used = True
         self._wake.set()
         return page
 

@@ -156,6 +156,11 @@ class CallRecorder(xorsig.Recorder):
         for text in self._reader.close():
             self.note(Mark.NOTE, "device fingerprints", text)
 
+    @property
+    def device_used(self) -> bool:
+        """Whether fingerprints were computed on a device."""
+        return self._reader.results.used
+
     def flush(self) -> None:
         """Start to fetch the fingerprints that are still on a device."""
         self._reader.results.flush()
