@@ -5,8 +5,10 @@
 //! numbers take follows from the rows, so a reader knows the size before it reads, and a length
 //! equal to it means that nothing is compressed.
 
-use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+use lz4_flex::block::{compress_into, get_maximum_output_size};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::lz4;
 
 /// An LZ4 block cannot expand more than this many times.
 const MAX_RATIO: usize = 255;
@@ -106,8 +108,8 @@ impl<'a> ColumnReader<'a> {
         let bytes = out.as_mut_slice().as_mut_bytes();
         if stored.len() == raw {
             bytes.copy_from_slice(stored);
-        } else if decompress_into(stored, bytes).ok() != Some(raw) {
-            return Err("a column is not what its compressor made".into());
+        } else {
+            lz4::expand(stored, bytes).ok_or("a column is not what its compressor made")?;
         }
         if cfg!(target_endian = "big") {
             out.iter_mut()

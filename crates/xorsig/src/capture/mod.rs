@@ -15,6 +15,7 @@ pub mod fork;
 pub mod header;
 pub mod intern;
 mod kinds;
+mod lz4;
 mod load;
 pub mod pending;
 pub mod publish;

@@ -114,7 +114,7 @@ unsafe fn mix_words<'a, L: Lanes>(
 /// The instruction set of `L` is available, and no region has more bytes than its registers.
 #[inline(always)]
 unsafe fn one_load_each<L: Lanes>(data: &[u8], regions: &Regions, out: &mut [u32]) {
-    let mut sums = unset::<L>();
+    let mut sums = unset::<L, MAX_REGIONS>();
     let (long, size) = (regions.long_count(), regions.shortest() as usize * 4);
     let last = regions.count() - 1;
     // SAFETY: every region but the last has all of its bytes, so these loads stay in `data`.
