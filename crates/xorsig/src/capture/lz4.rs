@@ -23,7 +23,10 @@ pub fn expand(block: &[u8], out: &mut [u8]) -> Option<()> {
         rest = after;
         let literals = length(usize::from(token >> 4), &mut rest)?;
         let (copied, after) = rest.split_at_checked(literals)?;
-        match (rest.first_chunk::<WIDE>(), out[at..].first_chunk_mut::<WIDE>()) {
+        match (
+            rest.first_chunk::<WIDE>(),
+            out[at..].first_chunk_mut::<WIDE>(),
+        ) {
             // What is copied too much is overwritten by what follows.
             (Some(from), Some(to)) if literals <= WIDE => *to = *from,
             _ => out[at..].get_mut(..literals)?.copy_from_slice(copied),
@@ -134,7 +137,9 @@ mod tests {
 
     #[test]
     fn a_block_cut_anywhere_or_of_another_size_is_refused() {
-        let contents: Vec<u8> = (0..2000u32).flat_map(|i| (i / 7 % 50).to_le_bytes()).collect();
+        let contents: Vec<u8> = (0..2000u32)
+            .flat_map(|i| (i / 7 % 50).to_le_bytes())
+            .collect();
         let block = compress(&contents);
         let mut out = vec![0; contents.len()];
         for cut in 0..block.len() {

@@ -1,22 +1,23 @@
 //! Debug annotations: the values that the viewer shows beside a slice.
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, RecordBatch};
 
 use super::ReportError;
 use super::columns::{Cell, Column, cell};
 use super::fields::annotation;
 use super::intern::Interned;
-use super::proto::Message;
+use super::proto::{Head, Message, Short, WireType};
 use crate::fingerprint::regions::Regions;
 use crate::fingerprint::{MIX_SCHEME, XOR_SCHEME};
 
 /// A column that is shown as an annotation, and what its packets have in common.
 pub struct Annotation<'a> {
     column: Column<'a>,
-    /// Number of its name, once a packet has had it.
-    name: Option<u64>,
+    /// Its name and the tag of its values, once a packet has had one: a column's values are all
+    /// of one kind.
+    head: Option<Head>,
     /// Its last text and the number of it: neighbours are often equal.
-    last: Option<(&'a str, u64)>,
+    last: Option<(&'a str, Short)>,
 }
 
 impl<'a> Annotation<'a> {
@@ -24,12 +25,13 @@ impl<'a> Annotation<'a> {
     pub fn new(column: Column<'a>) -> Self {
         Self {
             column,
-            name: None,
+            head: None,
             last: None,
         }
     }
 
     /// Adds the value in `row` under `field` of `parent`; a missing value adds none.
+    #[inline]
     pub fn put(
         &mut self,
         parent: &mut Message,
@@ -37,27 +39,86 @@ impl<'a> Annotation<'a> {
         interned: &mut Interned,
         row: usize,
     ) -> Result<(), ReportError> {
-        let value = self.column.get(row)?;
-        if matches!(value, Cell::Null) {
-            return Ok(());
-        }
-        let name = *self
-            .name
-            .get_or_insert_with(|| interned.annotation_name(self.column.name()));
-        match value {
-            Cell::Text(text) => {
-                let id = match self.last {
-                    Some((last, id)) if last == text => id,
-                    _ => interned.string_value(text),
-                };
-                self.last = Some((text, id));
-                let value = (annotation::STRING_VALUE_IID, id);
-                parent.nested_uints(field, [(annotation::NAME_IID, name), value]);
-                Ok(())
+        let number = match self.column.get(row)? {
+            Cell::Text(text) => match self.last {
+                Some((last, number)) if same_text(text, last) => number,
+                _ => {
+                    let number = Short::varint(interned.string_value(text));
+                    self.last = Some((text, number));
+                    number
+                }
+            },
+            Cell::UInt(value) => Short::varint(value),
+            Cell::Int(value) => Short::varint(value.cast_unsigned()),
+            Cell::Double(value) => Short::fixed64(value.to_bits()),
+            Cell::Bool(value) => Short::varint(u64::from(value)),
+            Cell::Null => return Ok(()),
+            list @ Cell::List(..) => {
+                return named(parent, field, interned, self.column.name(), list);
             }
-            other => numbered(parent, field, interned, name, other),
-        }
+        };
+        let head = match self.head {
+            Some(head) => head,
+            None => self.first_head(interned, row)?,
+        };
+        parent.headed(field, head, number);
+        Ok(())
     }
+
+    /// The head, for the value in `row`.
+    #[cold]
+    fn first_head(&mut self, interned: &mut Interned, row: usize) -> Result<Head, ReportError> {
+        let head = head(interned, self.column.name(), &self.column.get(row)?);
+        self.head = Some(head);
+        Ok(head)
+    }
+}
+
+/// Whether two texts are equal. Most differ, if they do, near an end: looking there first saves
+/// the call that compares all bytes.
+#[inline(always)]
+fn same_text(left: &str, right: &str) -> bool {
+    let (left, right) = (left.as_bytes(), right.as_bytes());
+    left.len() == right.len()
+        && left.first_chunk::<4>() == right.first_chunk::<4>()
+        && left.last_chunk::<4>() == right.last_chunk::<4>()
+        && (left.len() <= 8 && left.len() >= 4 || left == right)
+}
+
+/// The encoded form of a value that is one number; a text is one by its number.
+#[inline(always)]
+fn number(value: &Cell<'_>, interned: &mut Interned) -> Option<Short> {
+    Some(match *value {
+        Cell::Bool(value) => Short::varint(u64::from(value)),
+        Cell::UInt(value) => Short::varint(value),
+        Cell::Int(value) => Short::varint(value.cast_unsigned()),
+        Cell::Double(value) => Short::fixed64(value.to_bits()),
+        Cell::Text(text) => Short::varint(interned.string_value(text)),
+        Cell::Null | Cell::List(..) => return None,
+    })
+}
+
+/// Field and wire type of the values of which `value` is one; those of a list stand for none.
+fn tag(value: &Cell<'_>) -> (u32, WireType) {
+    match value {
+        Cell::Bool(_) => (annotation::BOOL_VALUE, WireType::Varint),
+        Cell::UInt(_) => (annotation::UINT_VALUE, WireType::Varint),
+        Cell::Int(_) => (annotation::INT_VALUE, WireType::Varint),
+        Cell::Double(_) => (annotation::DOUBLE_VALUE, WireType::Fixed64),
+        Cell::Text(_) => (annotation::STRING_VALUE_IID, WireType::Varint),
+        Cell::Null | Cell::List(..) => (annotation::ARRAY_VALUES, WireType::LengthDelimited),
+    }
+}
+
+/// The begin of annotations of this name with values of the kind of `value`.
+fn head(interned: &mut Interned, name: &str, value: &Cell<'_>) -> Head {
+    let (field, wire_type) = tag(value);
+    Short::head(
+        annotation::NAME_IID,
+        interned.annotation_name(name),
+        field,
+        wire_type,
+    )
 }
 
 /// Adds the annotation `name` under `field` of `parent`; a missing value adds none.
@@ -68,55 +129,41 @@ fn named(
     name: &str,
     value: Cell<'_>,
 ) -> Result<(), ReportError> {
-    if matches!(value, Cell::Null) {
+    if let Some(number) = number(&value, interned) {
+        let head = head(interned, name, &value);
+        parent.headed(field, head, number);
         return Ok(());
     }
-    let id = interned.annotation_name(name);
-    numbered(parent, field, interned, id, value)
-}
-
-/// Adds an annotation whose name has the number `name`.
-fn numbered(
-    parent: &mut Message,
-    field: u32,
-    interned: &mut Interned,
-    name: u64,
-    value: Cell<'_>,
-) -> Result<(), ReportError> {
-    let entry = match value {
-        Cell::Bool(value) => (annotation::BOOL_VALUE, u64::from(value)),
-        Cell::UInt(value) => (annotation::UINT_VALUE, value),
-        Cell::Int(value) => (annotation::INT_VALUE, value.cast_unsigned()),
-        Cell::Text(text) => (annotation::STRING_VALUE_IID, interned.string_value(text)),
-        other => {
-            return parent.nested(field, |message| {
-                message.uint(annotation::NAME_IID, name);
-                put(message, interned, other)
-            });
-        }
+    let Cell::List(items, begin, end) = value else {
+        return Ok(());
     };
-    parent.nested_uints(field, [(annotation::NAME_IID, name), entry]);
-    Ok(())
+    let id = interned.annotation_name(name);
+    parent.nested(field, |message| {
+        message.uint(annotation::NAME_IID, id);
+        list(message, interned, items, begin, end)
+    })
 }
 
-/// Writes a value into an annotation that is being built.
-fn put(message: &mut Message, interned: &mut Interned, value: Cell<'_>) -> Result<(), ReportError> {
-    match value {
-        Cell::Null => {}
-        Cell::Bool(value) => message.uint(annotation::BOOL_VALUE, u64::from(value)),
-        Cell::UInt(value) => message.uint(annotation::UINT_VALUE, value),
-        Cell::Int(value) => message.int(annotation::INT_VALUE, value),
-        Cell::Double(value) => message.double(annotation::DOUBLE_VALUE, value),
-        Cell::Text(value) => {
-            let id = interned.string_value(value);
-            message.uint(annotation::STRING_VALUE_IID, id);
-        }
-        Cell::List(items, begin, end) => {
-            for row in begin..end {
-                let item = cell(items, row)?;
-                message.nested(annotation::ARRAY_VALUES, |m| put(m, interned, item))?;
+/// Writes the items of a list into an annotation that is being built.
+fn list(
+    message: &mut Message,
+    interned: &mut Interned,
+    items: &dyn Array,
+    begin: usize,
+    end: usize,
+) -> Result<(), ReportError> {
+    for row in begin..end {
+        let item = cell(items, row)?;
+        message.nested(annotation::ARRAY_VALUES, |entry| match item {
+            Cell::List(items, begin, end) => list(entry, interned, items, begin, end),
+            item => {
+                if let Some(number) = number(&item, interned) {
+                    let (field, wire_type) = tag(&item);
+                    entry.value(field, wire_type, number);
+                }
+                Ok(())
             }
-        }
+        })?;
     }
     Ok(())
 }

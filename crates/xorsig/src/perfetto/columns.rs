@@ -162,6 +162,8 @@ impl<'a> Column<'a> {
     ///
     /// # Errors
     /// [`ReportError::Invalid`] for a type that has no annotation.
+    // Inlined, so that a cell stays in registers instead of being copied through memory.
+    #[inline(always)]
     pub fn get(&self, row: usize) -> Result<Cell<'a>, ReportError> {
         if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
             return Ok(Cell::Null);
@@ -182,6 +184,7 @@ impl<'a> Column<'a> {
     ///
     /// # Errors
     /// [`ReportError::Invalid`] if the row holds something else.
+    #[inline]
     pub fn uint(&self, row: usize) -> Result<u64, ReportError> {
         match self.get(row)? {
             Cell::UInt(value) => Ok(value),
@@ -194,6 +197,7 @@ impl<'a> Column<'a> {
     ///
     /// # Errors
     /// [`ReportError::Invalid`] if the row holds something else.
+    #[inline]
     pub fn text(&self, row: usize) -> Result<&'a str, ReportError> {
         match self.get(row)? {
             Cell::Text(value) => Ok(value),
@@ -201,6 +205,7 @@ impl<'a> Column<'a> {
         }
     }
 
+    #[cold]
     fn unfit(&self, row: usize, wanted: &str, found: &Cell<'_>) -> ReportError {
         let Self { table, name, .. } = self;
         ReportError::Invalid(format!(

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 
 use super::annotations::{self, SlotColumns};
+use super::events::Span;
 use super::fields::{event, packet, trace, track};
 use super::intern::Interned;
-use super::plan::{Slice, SliceColumns};
+use super::plan::Plan;
 use super::proto::Message;
 use super::{ROOT_TRACK, ReportError};
 
@@ -65,27 +66,29 @@ impl<W: Write> Encoder<W> {
     pub fn begin(
         &mut self,
         track: u64,
-        slice: &Slice,
-        columns: &mut SliceColumns<'_>,
+        span: &Span,
+        plan: &mut Plan<'_>,
         slots: &mut [SlotColumns<'_>],
     ) -> Result<io::Result<()>, ReportError> {
         let mut refused = Ok(());
         let written = self.packet(|packet, interned| {
-            packet.uint(packet::TIMESTAMP, slice.span.begin_ns);
-            refused = packet.nested(packet::TRACK_EVENT, |message| {
-                let name = interned.event_name(columns.name.text(slice.row)?);
+            packet.uint(packet::TIMESTAMP, span.begin_ns);
+            refused = packet.nested_long(packet::TRACK_EVENT, |message| {
+                let (batch, row) = plan.row(span.slice);
+                let name = interned.event_name(batch.name.text(row)?);
                 message.uint(event::TYPE, event::SLICE_BEGIN);
                 message.uint(event::TRACK_UUID, track);
                 message.uint(event::NAME_IID, name);
-                for id in &slice.flows {
+                for annotation in &mut batch.annotations {
+                    annotation.put(message, event::DEBUG_ANNOTATIONS, interned, row)?;
+                }
+                for id in plan.flows.of(span.slice) {
                     message.fixed64(event::FLOW_IDS, *id);
                 }
-                for annotation in &mut columns.annotations {
-                    annotation.put(message, event::DEBUG_ANNOTATIONS, interned, slice.row)?;
-                }
-                if !slice.slots.is_empty() {
+                let rows = plan.slots.of(span.slice);
+                if !rows.is_empty() {
                     let field = event::DEBUG_ANNOTATIONS;
-                    annotations::slots(message, field, interned, slots, &slice.slots)?;
+                    annotations::slots(message, field, interned, slots, rows)?;
                 }
                 Ok(())
             });
@@ -115,7 +118,7 @@ impl<W: Write> Encoder<W> {
             0
         };
         let interned = &mut self.interned;
-        self.packets.nested(trace::PACKET, |packet| {
+        self.packets.nested_long(trace::PACKET, |packet| {
             packet.uint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
             packet.uint(
                 packet::SEQUENCE_FLAGS,

@@ -16,24 +16,27 @@ pub struct Span {
 /// A begin or an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// The slice with this index begins.
-    Begin(usize),
+    /// This slice begins.
+    Begin(Span),
     /// The innermost open slice ends at this time, ns.
     End(u64),
 }
 
-/// The edges of a track in an order in which begins and ends nest.
+/// Passes the edges of a track on to `take`, in an order in which begins and ends nest.
 ///
 /// # Errors
-/// [`ReportError::Invalid`] if two slices overlap without nesting.
-pub fn edges(track: &str, mut spans: Vec<Span>) -> Result<Vec<Edge>, ReportError> {
+/// [`ReportError::Invalid`] if two slices overlap without nesting, and what `take` returns.
+pub fn edges(
+    track: &str,
+    mut spans: Vec<Span>,
+    mut take: impl FnMut(Edge) -> Result<(), ReportError>,
+) -> Result<(), ReportError> {
     // Stable: of two equal slices the one listed first is the outer one.
     spans.sort_by_key(|span| (span.begin_ns, std::cmp::Reverse(span.end_ns)));
-    let mut edges = Vec::with_capacity(2 * spans.len());
     let mut open: Vec<Span> = Vec::new();
     for span in spans {
         while let Some(outer) = open.pop_if(|outer| outer.end_ns <= span.begin_ns) {
-            edges.push(Edge::End(outer.end_ns));
+            take(Edge::End(outer.end_ns))?;
         }
         if let Some(outer) = open.last().filter(|outer| outer.end_ns < span.end_ns) {
             return Err(ReportError::Invalid(format!(
@@ -42,9 +45,9 @@ pub fn edges(track: &str, mut spans: Vec<Span>) -> Result<Vec<Edge>, ReportError
                 outer.slice, span.slice
             )));
         }
-        edges.push(Edge::Begin(span.slice));
+        take(Edge::Begin(span))?;
         open.push(span);
     }
-    edges.extend(open.iter().rev().map(|span| Edge::End(span.end_ns)));
-    Ok(edges)
+    let mut left = open.iter().rev();
+    left.try_for_each(|span| take(Edge::End(span.end_ns)))
 }

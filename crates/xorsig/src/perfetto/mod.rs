@@ -116,23 +116,21 @@ fn encode(report: &Report<'_>, out: impl Write, path: &Path) -> Result<Written, 
     encoder
         .descriptor(report.name, ROOT_TRACK, None)
         .map_err(failed)?;
-    for (rank, (name, spans)) in plan.tracks.into_iter().enumerate() {
+    let tracks = std::mem::take(&mut plan.tracks);
+    for (rank, (name, spans)) in tracks.into_iter().enumerate() {
         let uuid = ROOT_TRACK + 1 + rank as u64;
         encoder
             .descriptor(name, uuid, Some(rank as u64))
             .map_err(failed)?;
-        for edge in edges(name, spans)? {
+        edges(name, spans, |edge| {
             match edge {
-                Edge::Begin(slice) => {
-                    let slice = &plan.slices[slice];
-                    encoder.begin(uuid, slice, &mut plan.columns[slice.batch], &mut slots)?
-                }
+                Edge::Begin(span) => encoder.begin(uuid, &span, &mut plan, &mut slots)?,
                 Edge::End(time) => encoder.end(uuid, time),
             }
-            .map_err(failed)?;
-        }
+            .map_err(failed)
+        })?;
     }
-    let events = plan.slices.len() as u64;
+    let events = plan.slices as u64;
     let bytes = encoder.finish().map_err(failed)?;
     Ok(Written { events, bytes })
 }

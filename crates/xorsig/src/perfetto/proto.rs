@@ -1,9 +1,76 @@
 //! Protocol buffer wire format, as much as a trace needs.
+//!
+//! A message is written from front to back into one buffer. Tags and numbers are stores of a
+//! constant 16 bytes of which the message keeps as many as they have: a copy of exactly those
+//! bytes would cost a call, a loop over them a branch that the processor guesses wrong. What a
+//! message begins with again and again ([`Head`]) is put together once.
 
-/// Wire types.
-const VARINT: u32 = 0;
-const FIXED64: u32 = 1;
-const LENGTH_DELIMITED: u32 = 2;
+/// Most bytes that are stored at once.
+const SHORT_BYTES: usize = 16;
+/// The bit that says that another byte of a varint follows, in each of eight bytes.
+const CONTINUED: u64 = 0x8080_8080_8080_8080;
+
+/// How a value is encoded; the low bits of its tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireType {
+    /// A varint.
+    Varint = 0,
+    /// Eight bytes.
+    Fixed64 = 1,
+    /// A varint with the length in bytes of what follows it.
+    LengthDelimited = 2,
+}
+
+/// A few encoded bytes, the first one lowest. A number and not an array: it stays in registers,
+/// while an array that is written by parts and read as a whole makes the processor wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Short {
+    bits: u128,
+    size: usize,
+}
+
+/// The begin of messages that differ only in their last number.
+pub type Head = Short;
+
+impl Short {
+    /// A varint.
+    #[inline(always)]
+    pub fn varint(value: u64) -> Self {
+        let size = varint_size(value);
+        if size <= 8 {
+            let bits = u128::from(padded_varint(value, size));
+            return Self { bits, size };
+        }
+        let low = padded_varint(value & (u64::MAX >> 8), 8) | CONTINUED;
+        let high = value >> 56 & 0x7F | value >> 63 << 8 | u64::from(size == 10) << 7;
+        let bits = u128::from(low) | u128::from(high) << 64;
+        Self { bits, size }
+    }
+
+    /// Eight bytes.
+    #[inline(always)]
+    pub fn fixed64(value: u64) -> Self {
+        let bits = u128::from(value);
+        Self { bits, size: 8 }
+    }
+
+    /// An integer `field`, then the tag of another one: for messages of two numbers. The integer
+    /// must be less than 2^56.
+    pub fn head(field: u32, value: u64, next: u32, wire_type: WireType) -> Head {
+        tag(field, WireType::Varint)
+            .then(Self::varint(value))
+            .then(tag(next, wire_type))
+    }
+
+    /// These bytes and `other`'s, which must be 16 at most.
+    #[inline(always)]
+    fn then(self, other: Self) -> Self {
+        let size = self.size + other.size;
+        debug_assert!(size <= SHORT_BYTES);
+        let bits = self.bits | other.bits << (8 * self.size);
+        Self { bits, size }
+    }
+}
 
 /// A message under construction.
 #[derive(Debug, Default)]
@@ -23,62 +90,72 @@ impl Message {
     }
 
     /// An unsigned integer, enumeration or truth value.
+    #[inline(always)]
     pub fn uint(&mut self, field: u32, value: u64) {
-        self.tag(field, VARINT);
-        self.varint(value);
-    }
-
-    /// A signed integer of type `int64`.
-    pub fn int(&mut self, field: u32, value: i64) {
-        self.uint(field, value.cast_unsigned());
+        self.value(field, WireType::Varint, Short::varint(value));
     }
 
     /// An integer of type `fixed64`.
+    #[inline(always)]
     pub fn fixed64(&mut self, field: u32, value: u64) {
-        self.tag(field, FIXED64);
-        self.bytes.extend_from_slice(&value.to_le_bytes());
-    }
-
-    /// A floating-point number of type `double`.
-    pub fn double(&mut self, field: u32, value: f64) {
-        self.fixed64(field, value.to_bits());
+        self.value(field, WireType::Fixed64, Short::fixed64(value));
     }
 
     /// A string.
     pub fn text(&mut self, field: u32, value: &str) {
-        self.tag(field, LENGTH_DELIMITED);
-        self.varint(value.len() as u64);
+        let length = Short::varint(value.len() as u64);
+        self.value(field, WireType::LengthDelimited, length);
         self.bytes.extend_from_slice(value.as_bytes());
     }
 
-    /// A message inside this one that has two integers, each given by field and value. The same as
-    /// [`Self::nested`] with two calls of [`Self::uint`], put together apart and copied once.
-    pub fn nested_uints(&mut self, field: u32, entries: [(u32, u64); 2]) {
-        let mut content = Short::default();
-        for (field, value) in entries {
-            content.varint(u64::from(field << 3 | VARINT));
-            content.varint(value);
-        }
-        self.tag(field, LENGTH_DELIMITED);
-        // Two tags of at most 5 bytes and two values of at most 10: one byte holds the length.
-        self.bytes.push(content.size as u8);
-        self.bytes.extend_from_slice(&content.bytes[..content.size]);
+    /// A message inside this one: `head`, then the value whose tag `head` ends with.
+    #[inline(always)]
+    pub fn headed(&mut self, field: u32, head: Head, value: Short) {
+        // Two short parts: one byte holds the length.
+        let length = Short {
+            bits: (head.size + value.size) as u128,
+            size: 1,
+        };
+        let frame = tag(field, WireType::LengthDelimited).then(length);
+        self.put(frame.then(head));
+        self.put(value);
     }
 
     /// A message inside this one, which `fill` writes.
+    #[inline(always)]
     pub fn nested<T>(&mut self, field: u32, fill: impl FnOnce(&mut Self) -> T) -> T {
-        self.tag(field, LENGTH_DELIMITED);
-        // Most messages are short: reserve one byte for the length, make room if it needs more.
+        self.nested_behind(1, field, fill)
+    }
+
+    /// [`Self::nested`] for a message that has more than 127 bytes as a rule: its length takes two
+    /// bytes even where one would do, so that the content stays where it was written.
+    #[inline(always)]
+    pub fn nested_long<T>(&mut self, field: u32, fill: impl FnOnce(&mut Self) -> T) -> T {
+        self.nested_behind(2, field, fill)
+    }
+
+    /// A message inside this one, behind a length of at least `reserved` bytes.
+    #[inline(always)]
+    fn nested_behind<T>(
+        &mut self,
+        reserved: usize,
+        field: u32,
+        fill: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        self.put(tag(field, WireType::LengthDelimited));
         let length_at = self.bytes.len();
-        self.bytes.push(0);
+        let begin = length_at + reserved;
+        self.bytes.resize(begin, 0);
         let result = fill(self);
-        let length = (self.bytes.len() - length_at - 1) as u64;
-        let (encoded, size) = encode_varint(length);
-        if size > 1 {
-            let content = length_at + 1..self.bytes.len();
-            self.bytes.resize(self.bytes.len() + size - 1, 0);
-            self.bytes.copy_within(content, length_at + size);
+        let end = self.bytes.len();
+        let length = (end - begin) as u64;
+        let size = varint_size(length).max(reserved);
+        if size > reserved {
+            self.bytes.resize(end + size - reserved, 0);
+            self.bytes.copy_within(begin..end, length_at + size);
         }
+        // A buffer in memory has less than 2^56 bytes.
+        let encoded = padded_varint(length, size).to_le_bytes();
         self.bytes[length_at..length_at + size].copy_from_slice(&encoded[..size]);
         result
     }
@@ -88,51 +165,38 @@ impl Message {
         self.bytes.extend_from_slice(&fields.bytes);
     }
 
-    fn tag(&mut self, field: u32, wire_type: u32) {
-        self.varint(u64::from(field << 3 | wire_type));
+    /// A value that is encoded already.
+    #[inline(always)]
+    pub fn value(&mut self, field: u32, wire_type: WireType, value: Short) {
+        self.put(tag(field, wire_type));
+        self.put(value);
     }
 
-    fn varint(&mut self, value: u64) {
-        if value < 0x80 {
-            // Tags, lengths and numbers of texts are mostly this short.
-            self.bytes.push(value as u8);
-            return;
-        }
-        let (encoded, size) = encode_varint(value);
-        self.bytes.extend_from_slice(&encoded[..size]);
-    }
-}
-
-/// A few varints in one place.
-#[derive(Default)]
-struct Short {
-    bytes: [u8; 32],
-    size: usize,
-}
-
-impl Short {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.bytes[self.size] = value as u8 | 0x80;
-            self.size += 1;
-            value >>= 7;
-        }
-        self.bytes[self.size] = value as u8;
-        self.size += 1;
+    #[inline(always)]
+    fn put(&mut self, short: Short) {
+        let end = self.bytes.len() + short.size;
+        self.bytes.extend_from_slice(&short.bits.to_le_bytes());
+        self.bytes.truncate(end);
     }
 }
 
-/// The bytes of a varint and their number.
-fn encode_varint(mut value: u64) -> ([u8; 10], usize) {
-    let mut bytes = [0; 10];
-    let mut size = 0;
-    loop {
-        let low = (value & 0x7F) as u8;
-        value >>= 7;
-        bytes[size] = if value == 0 { low } else { low | 0x80 };
-        size += 1;
-        if value == 0 {
-            return (bytes, size);
-        }
-    }
+#[inline(always)]
+fn tag(field: u32, wire_type: WireType) -> Short {
+    Short::varint(u64::from(field << 3 | wire_type as u32))
+}
+
+/// How many bytes a varint takes: one for every seven bits.
+#[inline(always)]
+fn varint_size(value: u64) -> usize {
+    (70 - (value | 1).leading_zeros() as usize) / 7
+}
+
+/// The bytes of a varint of a value below 2^56, filled up to `size` bytes, at most 8.
+#[inline(always)]
+fn padded_varint(value: u64, size: usize) -> u64 {
+    // Moves seven bits into each byte: first halves apart, then quarters, then single groups.
+    let halves = (value & 0x00FF_FFFF_F000_0000) << 4 | value & 0x0FFF_FFFF;
+    let quarters = (halves & 0x0FFF_C000_0FFF_C000) << 2 | halves & 0x0000_3FFF_0000_3FFF;
+    let groups = (quarters & 0x3F80_3F80_3F80_3F80) << 1 | quarters & 0x007F_007F_007F_007F;
+    groups | CONTINUED & !(u64::MAX << (8 * (size - 1)))
 }

@@ -3,8 +3,9 @@
 
 use proptest::prelude::*;
 
+use super::ReportError;
 use super::events::{Edge, Span, edges};
-use super::proto::Message;
+use super::proto::{Message, Short, WireType};
 
 #[test]
 fn lengths_grow_where_a_varint_needs_another_byte() {
@@ -38,7 +39,7 @@ fn integers_have_the_bytes_of_the_specification() {
     message.uint(1, 150);
     assert_eq!(message.bytes(), [0x08, 0x96, 0x01]);
     message.clear();
-    message.int(1, -1);
+    message.uint(1, (-1i64).cast_unsigned());
     assert_eq!(
         message.bytes(),
         [8, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]
@@ -50,16 +51,51 @@ fn integers_have_the_bytes_of_the_specification() {
 
 proptest! {
     #[test]
-    fn two_integers_put_together_are_the_same_as_nested(
-        (field, first, second) in (1u32..100, (1u32..30, any::<u64>()), (1u32..30, any::<u64>())),
+    fn a_value_behind_a_head_is_the_same_as_nested(
+        field in 1u32..100, first in (1u32..30, 0u64..1 << 56), second in (1u32..30, any::<u64>()),
     ) {
-        let (mut nested, mut together) = (Message::default(), Message::default());
+        let (mut nested, mut headed) = (Message::default(), Message::default());
         nested.nested(field, |message| {
             message.uint(first.0, first.1);
             message.uint(second.0, second.1);
         });
-        together.nested_uints(field, [first, second]);
-        prop_assert_eq!(nested.bytes(), together.bytes());
+        let head = Short::head(first.0, first.1, second.0, WireType::Varint);
+        headed.headed(field, head, Short::varint(second.1));
+        prop_assert_eq!(nested.bytes(), headed.bytes());
+    }
+
+    #[test]
+    fn varints_have_seven_bits_a_byte(value in any::<u64>(), bits in 0u32..64) {
+        let value = value >> bits;
+        let mut message = Message::default();
+        message.uint(1, value);
+        let (last, others) = message.bytes()[1..].split_last().unwrap();
+        prop_assert!(others.iter().all(|byte| *byte >= 0x80) && *last < 0x80);
+        let groups = message.bytes()[1..].iter().rev();
+        let decoded = groups.fold(0u64, |value, byte| value << 7 | u64::from(byte & 0x7F));
+        prop_assert_eq!(decoded, value);
+        // The shortest form.
+        prop_assert!(others.is_empty() || *last > 0);
+    }
+}
+
+#[test]
+fn a_long_message_keeps_two_bytes_for_its_length() {
+    // A text of n bytes is a field of n + 2, n + 3 or n + 4 bytes.
+    for (text, length) in [
+        (0, &[0x82, 0x00][..]),
+        (125, &[0xFF, 0x00]),
+        (126, &[0x80, 0x01]),
+        (16_380, &[0xFF, 0x7F]),
+        (16_381, &[0x80, 0x80, 0x01]),
+    ] {
+        let text = "x".repeat(text);
+        let mut content = Message::default();
+        content.text(1, &text);
+        let mut message = Message::default();
+        message.nested_long(1, |message| message.text(1, &text));
+        assert_eq!(message.bytes()[1..=length.len()], *length);
+        assert_eq!(message.bytes()[1 + length.len()..], *content.bytes());
     }
 }
 
@@ -87,18 +123,28 @@ fn nested_spans() -> impl Strategy<Value = Vec<Span>> {
     )
 }
 
+fn listed(track: &str, spans: Vec<Span>) -> Result<Vec<Edge>, ReportError> {
+    let mut listed = Vec::new();
+    edges(track, spans, |edge| {
+        listed.push(edge);
+        Ok(())
+    })?;
+    Ok(listed)
+}
+
 proptest! {
     #[test]
     fn every_slice_begins_and_ends_once_at_its_times(spans in nested_spans()) {
         let mut open = Vec::new();
         let mut closed = Vec::new();
         let mut now = 0;
-        for edge in edges("track", spans.clone()).unwrap() {
+        for edge in listed("track", spans.clone()).unwrap() {
             match edge {
-                Edge::Begin(slice) => {
-                    prop_assert!(now <= spans[slice].begin_ns);
-                    now = spans[slice].begin_ns;
-                    open.push(slice);
+                Edge::Begin(span) => {
+                    prop_assert_eq!(span, spans[span.slice]);
+                    prop_assert!(now <= span.begin_ns);
+                    now = span.begin_ns;
+                    open.push(span.slice);
                 }
                 Edge::End(time) => {
                     let slice = open.pop().unwrap();
@@ -122,7 +168,7 @@ fn slices_that_overlap_without_nesting_are_refused() {
         begin_ns,
         end_ns,
     };
-    let error = edges("rank 0", vec![span(0, 0, 10), span(1, 5, 11)]).unwrap_err();
+    let error = listed("rank 0", vec![span(0, 0, 10), span(1, 5, 11)]).unwrap_err();
     let message = error.to_string();
     assert!(
         message.contains("slices 0 and 1 of track \"rank 0\" overlap"),
