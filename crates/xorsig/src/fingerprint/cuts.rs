@@ -1,58 +1,124 @@
 //! Where the bounds of regions cut a piece of a tensor.
 
-use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use super::MAX_REGIONS;
 use super::regions::Regions;
 
-/// Where a piece of a tensor is cut by the bounds of regions.
+/// The parts of a piece of a tensor, one for each region that it meets, as byte ranges in it.
+///
+/// Each is computed when it is asked for: its few instructions then run while the part before it
+/// is being loaded. A list made beforehand takes 64 regions as long as reading 8 KiB.
+#[derive(Clone, Debug)]
 pub(super) struct Cuts {
-    /// Offsets in the piece; one more than there are regions.
-    offsets: [MaybeUninit<usize>; MAX_REGIONS + 1],
-    first: usize,
-    count: usize,
+    length: usize,
+    begin: usize,
+    /// Where the region of the next part ends, counted from the piece's first byte.
+    bound: usize,
+    /// Bytes of a short region.
+    short: usize,
+    /// How many of the regions behind the next one have one word more than the others.
+    long_left: usize,
+    /// How many parts are left.
+    left: usize,
 }
 
 impl Cuts {
-    /// The cuts of `length` bytes that stand at `offset` in the tensor.
+    /// The parts of `length` bytes that stand at `offset` in the tensor.
     #[inline]
     pub(super) fn new(regions: &Regions, offset: u64, length: usize) -> Self {
-        let first = if offset == 0 {
+        let first = regions.of_word(offset / 4);
+        let left = if length == 0 {
             0
         } else {
-            regions.of_word(offset / 4)
+            regions.of_word((offset + length as u64 - 1) / 4) - first + 1
         };
-        let mut cuts = Self {
-            offsets: [const { MaybeUninit::uninit() }; MAX_REGIONS + 1],
-            first,
-            count: 0,
-        };
-        cuts.offsets[0].write(0);
-        // Where the next region begins, counted from the piece's first byte.
-        let mut bound = (regions.words(first).end * 4 - offset) as usize;
-        let mut end = 0;
-        while end < length {
-            end = bound.min(length);
-            cuts.count += 1;
-            cuts.offsets[cuts.count].write(end);
-            bound = bound.saturating_add(regions.words_in(first + cuts.count) as usize * 4);
+        Self {
+            length,
+            begin: 0,
+            bound: (regions.words(first).end * 4 - offset) as usize,
+            short: regions.shortest() as usize * 4,
+            long_left: regions.long_count().saturating_sub(first + 1),
+            left,
         }
-        cuts
     }
 
-    /// The bounds of the pieces, the first 0, the last the length.
-    pub(super) fn as_slice(&self) -> &[usize] {
-        // SAFETY: `new` has written the first `count + 1` offsets.
-        unsafe { std::slice::from_raw_parts(self.offsets.as_ptr().cast(), self.count + 1) }
+    /// All of `length` bytes as one part.
+    pub(super) fn none(length: usize) -> Self {
+        Self {
+            length,
+            begin: 0,
+            bound: length,
+            short: 0,
+            long_left: 0,
+            left: 1,
+        }
+    }
+}
+
+impl Iterator for Cuts {
+    type Item = Range<usize>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Range<usize>> {
+        self.left = self.left.checked_sub(1)?;
+        let end = self.bound.min(self.length);
+        let part = self.begin..end;
+        self.begin = end;
+        let long = usize::from(self.long_left > 0);
+        self.long_left -= long;
+        self.bound = self.bound.saturating_add(self.short + 4 * long);
+        Some(part)
     }
 
-    /// The region of the first byte.
-    pub(super) fn first(&self) -> usize {
-        self.first
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Cuts {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_those_of_the_regions() {
+        for (nbytes, count) in [
+            (0, 1),
+            (3, 4),
+            (40, 4),
+            (41, 4),
+            (1001, 7),
+            (4096, 64),
+            (257, 64),
+        ] {
+            let regions = Regions::new(nbytes, count).unwrap();
+            for offset in (0..=nbytes).step_by(4) {
+                let most = nbytes - offset;
+                for length in [0, 4, 8, most / 2 / 4 * 4, most] {
+                    let end = offset + length.min(most);
+                    let expected: Vec<_> = (0..count)
+                        .map(|region| regions.byte_range(region))
+                        .map(|bytes| bytes.start.max(offset)..bytes.end.min(end))
+                        .filter(|bytes| bytes.start < bytes.end)
+                        .map(|bytes| (bytes.start - offset) as usize..(bytes.end - offset) as usize)
+                        .collect();
+                    let cuts = Cuts::new(&regions, offset, (end - offset) as usize);
+                    assert_eq!(cuts.len(), expected.len());
+                    assert_eq!(
+                        cuts.collect::<Vec<_>>(),
+                        expected,
+                        "{offset} to {end} of {nbytes}"
+                    );
+                }
+            }
+        }
     }
 
-    /// How many regions the piece meets.
-    pub(super) fn count(&self) -> usize {
-        self.count
+    #[test]
+    fn what_is_not_cut_is_one_part() {
+        for length in [0, 1, 100] {
+            assert_eq!(Cuts::none(length).collect::<Vec<_>>(), [0..length]);
+        }
     }
 }

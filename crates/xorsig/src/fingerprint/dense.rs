@@ -15,6 +15,7 @@
 use std::mem::MaybeUninit;
 
 use super::MAX_REGIONS;
+use super::cuts::Cuts;
 use super::kernel::{self, FIRST, GOLDEN, SECOND, Values};
 use super::lanes::Lanes;
 
@@ -27,19 +28,20 @@ const PREFETCH: [usize; 2] = [12_288, 1536];
 /// stack that every walk over a tensor drives out of the first-level cache; these few stay there.
 const GROUP: usize = 16;
 
-/// XOR of each piece of `data` between neighbours of `cuts` (bytes, multiples of 4 save the end).
+/// XOR of each part of `data`; parts begin at multiples of 4, and there is one for each of `out`.
 ///
 /// # Safety
 /// The instruction set of `L` is available.
 #[inline(always)]
-pub(super) unsafe fn xor_ranges<L: Lanes>(data: &[u8], cuts: &[usize], out: &mut [u32]) {
-    for (first, out) in (0..).step_by(GROUP).zip(out.chunks_mut(GROUP)) {
+pub(super) unsafe fn xor_parts<L: Lanes>(data: &[u8], mut parts: Cuts, out: &mut [u32]) {
+    assert_eq!(parts.len(), out.len());
+    for out in out.chunks_mut(GROUP) {
         let mut sums = unset::<L, GROUP>();
-        for (range, sum) in cuts[first..].windows(2).zip(&mut sums) {
+        for (sum, part) in sums[..out.len()].iter_mut().zip(&mut parts) {
             // SAFETY: forwarded from this function's caller.
-            sum.write(unsafe { sum_by_address(data, range[0], range[1]) });
+            sum.write(unsafe { sum_by_address(data, part.start, part.end) });
         }
-        // SAFETY: as above; there is a sum for each range.
+        // SAFETY: as above; there is a part, and so a sum, for each of `out`.
         unsafe { L::fold_all(written(&sums, out.len()), out) };
     }
     let start = data.as_ptr().addr() as u32 % 4;
@@ -113,30 +115,31 @@ unsafe fn sum_by_address<L: Lanes>(data: &[u8], begin: usize, end: usize) -> L {
     }
 }
 
-/// Both values of each piece of `data` between neighbours of `cuts`; `first` is the global index
-/// of the first word of `data`.
+/// Both values of each part of `data`, of which there is one for each of `out`; `first` is the
+/// global index of the first word of `data`.
 ///
 /// # Safety
 /// The instruction set of `L` is available.
 #[inline(always)]
-pub(super) unsafe fn both_ranges<L: Lanes>(
+pub(super) unsafe fn both_parts<L: Lanes>(
     data: &[u8],
     first: u64,
-    cuts: &[usize],
+    parts: Cuts,
     out: &mut [Values],
 ) {
+    assert_eq!(parts.len(), out.len());
     let (mut xors, mut mixes) = (unset::<L, MAX_REGIONS>(), unset::<L, MAX_REGIONS>());
     let sums = xors.iter_mut().zip(&mut mixes);
-    for (range, (xor_sum, mix_sum)) in cuts.windows(2).zip(sums) {
-        let piece = &data[range[0]..range[1]];
+    for (part, (xor_sum, mix_sum)) in parts.zip(sums) {
+        let index = first + part.start as u64 / 4;
         // SAFETY: forwarded from this function's caller.
-        let (xor, mix) = unsafe { sum_both(piece, first + range[0] as u64 / 4) };
+        let (xor, mix) = unsafe { sum_both(&data[part], index) };
         xor_sum.write(xor);
         mix_sum.write(mix);
     }
     let mut words = [0; MAX_REGIONS];
     let words = &mut words[..out.len()];
-    // SAFETY: as above; there is a sum for each range.
+    // SAFETY: as above; there is a sum for each part.
     unsafe { L::fold_all(written(&xors, words.len()), words) };
     out.iter_mut()
         .zip(&*words)

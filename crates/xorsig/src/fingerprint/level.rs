@@ -7,6 +7,7 @@
 use std::sync::OnceLock;
 
 use super::columns::{self, Block};
+use super::cuts::Cuts;
 use super::kernel::{self, Values};
 use super::regions::Regions;
 use super::{dense, small};
@@ -124,14 +125,14 @@ impl Level {
     /// XOR of the words of `data`; a last, partial word is padded with zero bytes.
     pub fn xor(self, data: &[u8]) -> u32 {
         let mut out = [0];
-        self.xor_ranges(data, &[0, data.len()], &mut out);
+        self.xor_parts(data, Cuts::none(data.len()), &mut out);
         out[0]
     }
 
     /// Both values of the words of `data`, whose first word has global index `first`.
     pub fn both(self, data: &[u8], first: u64) -> Values {
         let mut out = [Values::default()];
-        self.both_ranges(data, first, &[0, data.len()], &mut out);
+        self.both_parts(data, first, Cuts::none(data.len()), &mut out);
         out[0]
     }
 }
@@ -156,14 +157,15 @@ macro_rules! dispatch {
 }
 
 dispatch! {
-    fn xor_ranges(self, data: &[u8], cuts: &[usize], out: &mut [u32]) {
-        for (range, out) in cuts.windows(2).zip(out) {
-            *out = kernel::xor(&data[range[0]..range[1]]);
+    fn xor_parts(self, data: &[u8], parts: Cuts, out: &mut [u32]) {
+        for (part, out) in parts.zip(out) {
+            *out = kernel::xor(&data[part]);
         }
     }
-    fn both_ranges(self, data: &[u8], first: u64, cuts: &[usize], out: &mut [Values]) {
-        for (range, out) in cuts.windows(2).zip(out) {
-            *out = kernel::both(&data[range[0]..range[1]], first + range[0] as u64 / 4);
+    fn both_parts(self, data: &[u8], first: u64, parts: Cuts, out: &mut [Values]) {
+        for (part, out) in parts.zip(out) {
+            let index = first + part.start as u64 / 4;
+            *out = kernel::both(&data[part], index);
         }
     }
     fn small_xor(self, data: &[u8], regions: &Regions, out: &mut [u32]) {
@@ -198,15 +200,15 @@ macro_rules! level {
                 $detect.then_some(Self(()))
             }
 
-            level!(#[$enable] fn xor_ranges(data: &[u8], cuts: &[usize], out: &mut [u32]) {
+            level!(#[$enable] fn xor_parts(data: &[u8], parts: Cuts, out: &mut [u32]) {
                 // SAFETY: this function is compiled for the instruction set of the lanes.
-                unsafe { dense::xor_ranges::<$lanes>(data, cuts, out) }
+                unsafe { dense::xor_parts::<$lanes>(data, parts, out) }
             });
-            level!(#[$enable] fn both_ranges(
-                data: &[u8], first: u64, cuts: &[usize], out: &mut [Values]
+            level!(#[$enable] fn both_parts(
+                data: &[u8], first: u64, parts: Cuts, out: &mut [Values]
             ) {
                 // SAFETY: as above.
-                unsafe { dense::both_ranges::<$lanes>(data, first, cuts, out) }
+                unsafe { dense::both_parts::<$lanes>(data, first, parts, out) }
             });
             level!(#[$enable] fn columns(block: &Block, out: &mut [Values]) {
                 // SAFETY: as above.

@@ -87,9 +87,8 @@ impl Fingerprint {
         }
         let mut values = [Values::default(); MAX_REGIONS];
         let cuts = Cuts::new(&self.regions, offset, bytes.len());
-        let values = &mut values[..cuts.count()];
-        self.level
-            .both_ranges(bytes, offset / 4, cuts.as_slice(), values);
+        let values = &mut values[..cuts.len()];
+        self.level.both_parts(bytes, offset / 4, cuts, values);
         self.add_values(first, values);
     }
 
@@ -163,16 +162,17 @@ pub fn region_xor_into(level: Level, data: &[u8], out: &mut [u32], threads: usiz
     }
     if threads::parts(data.len(), threads) == 1 {
         let cuts = Cuts::new(&regions, 0, data.len());
-        level.xor_ranges(data, cuts.as_slice(), &mut out[..cuts.count()]);
         // No region is empty: there are more words than a small tensor has.
+        level.xor_parts(data, cuts, out);
         return true;
     }
     out.fill(0);
     let read = |offset, part: &[u8]| {
         let mut values = [0; MAX_REGIONS];
         let cuts = Cuts::new(&regions, offset, part.len());
-        level.xor_ranges(part, cuts.as_slice(), &mut values[..cuts.count()]);
-        (cuts.first(), values)
+        let met = cuts.len();
+        level.xor_parts(part, cuts, &mut values[..met]);
+        (regions.of_word(offset / 4), values)
     };
     threads::share(data, threads, read, |(first, values)| {
         for (sum, value) in out[first..].iter_mut().zip(values) {

@@ -64,11 +64,6 @@ impl Regions {
         begin(region as u64)..begin(region as u64 + 1)
     }
 
-    /// Number of words of a region.
-    pub(super) fn words_in(&self, region: usize) -> u64 {
-        self.short + u64::from((region as u64) < self.long)
-    }
-
     /// The region of a word of the tensor.
     pub fn of_word(&self, word: u64) -> usize {
         let in_long = self.long * (self.short + 1);

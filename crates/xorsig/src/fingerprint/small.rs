@@ -48,9 +48,10 @@ pub(super) unsafe fn xor<L: Lanes>(data: &[u8], regions: &Regions, out: &mut [u3
         unsafe { one_load_each::<L>(data, regions, out) };
     } else {
         let cuts = Cuts::new(regions, 0, data.len());
+        let (met, empty) = out.split_at_mut(cuts.len());
         // SAFETY: forwarded from this function's caller.
-        unsafe { dense::xor_ranges::<L>(data, cuts.as_slice(), &mut out[..cuts.count()]) };
-        out[cuts.count()..].fill(0);
+        unsafe { dense::xor_parts::<L>(data, cuts, met) };
+        empty.fill(0);
     }
 }
 

@@ -73,7 +73,7 @@ impl<W: Write> Encoder<W> {
         let mut refused = Ok(());
         let written = self.packet(|packet, interned| {
             packet.uint(packet::TIMESTAMP, span.begin_ns);
-            refused = packet.nested_long(packet::TRACK_EVENT, |message| {
+            refused = packet.nested(packet::TRACK_EVENT, |message| {
                 let (batch, row) = plan.row(span.slice);
                 let name = interned.event_name(batch.name.text(row)?);
                 message.uint(event::TYPE, event::SLICE_BEGIN);
@@ -118,7 +118,7 @@ impl<W: Write> Encoder<W> {
             0
         };
         let interned = &mut self.interned;
-        self.packets.nested_long(trace::PACKET, |packet| {
+        self.packets.nested(trace::PACKET, |packet| {
             packet.uint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
             packet.uint(
                 packet::SEQUENCE_FLAGS,

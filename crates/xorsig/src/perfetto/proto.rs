@@ -38,10 +38,10 @@ impl Short {
     pub fn varint(value: u64) -> Self {
         let size = varint_size(value);
         if size <= 8 {
-            let bits = u128::from(padded_varint(value, size));
+            let bits = u128::from(short_varint(value, size));
             return Self { bits, size };
         }
-        let low = padded_varint(value & (u64::MAX >> 8), 8) | CONTINUED;
+        let low = short_varint(value & (u64::MAX >> 8), 8) | CONTINUED;
         let high = value >> 56 & 0x7F | value >> 63 << 8 | u64::from(size == 10) << 7;
         let bits = u128::from(low) | u128::from(high) << 64;
         Self { bits, size }
@@ -124,39 +124,20 @@ impl Message {
     /// A message inside this one, which `fill` writes.
     #[inline(always)]
     pub fn nested<T>(&mut self, field: u32, fill: impl FnOnce(&mut Self) -> T) -> T {
-        self.nested_behind(1, field, fill)
-    }
-
-    /// [`Self::nested`] for a message that has more than 127 bytes as a rule: its length takes two
-    /// bytes even where one would do, so that the content stays where it was written.
-    #[inline(always)]
-    pub fn nested_long<T>(&mut self, field: u32, fill: impl FnOnce(&mut Self) -> T) -> T {
-        self.nested_behind(2, field, fill)
-    }
-
-    /// A message inside this one, behind a length of at least `reserved` bytes.
-    #[inline(always)]
-    fn nested_behind<T>(
-        &mut self,
-        reserved: usize,
-        field: u32,
-        fill: impl FnOnce(&mut Self) -> T,
-    ) -> T {
         self.put(tag(field, WireType::LengthDelimited));
+        // Most messages are short: reserve one byte for the length, make room if it needs more.
         let length_at = self.bytes.len();
-        let begin = length_at + reserved;
-        self.bytes.resize(begin, 0);
+        let begin = length_at + 1;
+        self.bytes.push(0);
         let result = fill(self);
         let end = self.bytes.len();
-        let length = (end - begin) as u64;
-        let size = varint_size(length).max(reserved);
-        if size > reserved {
-            self.bytes.resize(end + size - reserved, 0);
-            self.bytes.copy_within(begin..end, length_at + size);
+        let length = Short::varint((end - begin) as u64);
+        if length.size > 1 {
+            self.bytes.resize(end + length.size - 1, 0);
+            self.bytes.copy_within(begin..end, length_at + length.size);
         }
-        // A buffer in memory has less than 2^56 bytes.
-        let encoded = padded_varint(length, size).to_le_bytes();
-        self.bytes[length_at..length_at + size].copy_from_slice(&encoded[..size]);
+        let encoded = length.bits.to_le_bytes();
+        self.bytes[length_at..length_at + length.size].copy_from_slice(&encoded[..length.size]);
         result
     }
 
@@ -191,9 +172,9 @@ fn varint_size(value: u64) -> usize {
     (70 - (value | 1).leading_zeros() as usize) / 7
 }
 
-/// The bytes of a varint of a value below 2^56, filled up to `size` bytes, at most 8.
+/// The bytes of a varint of `size` bytes, at most 8.
 #[inline(always)]
-fn padded_varint(value: u64, size: usize) -> u64 {
+fn short_varint(value: u64, size: usize) -> u64 {
     // Moves seven bits into each byte: first halves apart, then quarters, then single groups.
     let halves = (value & 0x00FF_FFFF_F000_0000) << 4 | value & 0x0FFF_FFFF;
     let quarters = (halves & 0x0FFF_C000_0FFF_C000) << 2 | halves & 0x0000_3FFF_0000_3FFF;

@@ -79,26 +79,6 @@ proptest! {
     }
 }
 
-#[test]
-fn a_long_message_keeps_two_bytes_for_its_length() {
-    // A text of n bytes is a field of n + 2, n + 3 or n + 4 bytes.
-    for (text, length) in [
-        (0, &[0x82, 0x00][..]),
-        (125, &[0xFF, 0x00]),
-        (126, &[0x80, 0x01]),
-        (16_380, &[0xFF, 0x7F]),
-        (16_381, &[0x80, 0x80, 0x01]),
-    ] {
-        let text = "x".repeat(text);
-        let mut content = Message::default();
-        content.text(1, &text);
-        let mut message = Message::default();
-        message.nested_long(1, |message| message.text(1, &text));
-        assert_eq!(message.bytes()[1..=length.len()], *length);
-        assert_eq!(message.bytes()[1 + length.len()..], *content.bytes());
-    }
-}
-
 /// Slices that nest: each lies in a random part of the one before it or of an outer one.
 fn nested_spans() -> impl Strategy<Value = Vec<Span>> {
     prop::collection::vec((any::<prop::sample::Index>(), 0u64..50, 0u64..50), 0..40).prop_map(
