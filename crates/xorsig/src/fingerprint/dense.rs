@@ -14,14 +14,13 @@
 
 use std::mem::MaybeUninit;
 
-use super::MAX_REGIONS;
 use super::cuts::Cuts;
 use super::kernel::{self, FIRST, GOLDEN, SECOND, Values};
 use super::lanes::Lanes;
+use super::{MAX_REGIONS, ahead};
 
-/// How far ahead of the mixer memory is asked for, bytes: once for the second-level cache and the
-/// next page, once more shortly before. The mixer keeps the scheduler full, so that loads alone do
-/// not run far enough ahead; from memory this brings it from 0.55 to 0.8 of the plain scheme.
+/// How far ahead of the mixer memory is asked for, bytes, where it is ([`ahead`]): once for the
+/// second-level cache and the next page, once more shortly before.
 const PREFETCH: [usize; 2] = [12_288, 1536];
 
 /// Regions whose sums are folded together. A register for each of 64 regions would fill 4 KiB of
@@ -130,10 +129,11 @@ pub(super) unsafe fn both_parts<L: Lanes>(
     assert_eq!(parts.len(), out.len());
     let (mut xors, mut mixes) = (unset::<L, MAX_REGIONS>(), unset::<L, MAX_REGIONS>());
     let sums = xors.iter_mut().zip(&mut mixes);
+    let asked = ahead::is_asked_for();
     for (part, (xor_sum, mix_sum)) in parts.zip(sums) {
         let index = first + part.start as u64 / 4;
         // SAFETY: forwarded from this function's caller.
-        let (xor, mix) = unsafe { sum_both(&data[part], index) };
+        let (xor, mix) = unsafe { sum_both(&data[part], index, asked) };
         xor_sum.write(xor);
         mix_sum.write(mix);
     }
@@ -151,12 +151,13 @@ pub(super) unsafe fn both_parts<L: Lanes>(
         .for_each(|(out, word)| out.mix = *word);
 }
 
-/// XOR and mixed XOR of the words of `data`, lane by lane; `index` is that of the first word.
+/// XOR and mixed XOR of the words of `data`, lane by lane; `index` is that of the first word, and
+/// `asked` says whether memory is asked for ahead.
 ///
 /// # Safety
 /// The instruction set of `L` is available.
 #[inline(always)]
-unsafe fn sum_both<L: Lanes>(data: &[u8], index: u64) -> (L, L) {
+unsafe fn sum_both<L: Lanes>(data: &[u8], index: u64, asked: bool) -> (L, L) {
     // SAFETY: forwarded; loads stay in `data`.
     unsafe {
         let (mut xor, mut mix) = (L::zero(), L::zero());
@@ -165,9 +166,11 @@ unsafe fn sum_both<L: Lanes>(data: &[u8], index: u64) -> (L, L) {
             let mut at = piece.as_ptr();
             let mut left = piece.len();
             while left >= 4 * L::BYTES {
-                for line in (0..4 * L::BYTES).step_by(64) {
-                    L::prefetch(at.wrapping_add(PREFETCH[0] + line));
-                    L::prefetch(at.wrapping_add(PREFETCH[1] + line));
+                if asked {
+                    for line in (0..4 * L::BYTES).step_by(64) {
+                        L::prefetch(at.wrapping_add(PREFETCH[0] + line));
+                        L::prefetch(at.wrapping_add(PREFETCH[1] + line));
+                    }
                 }
                 // No closures here: they would not be compiled for the instruction set.
                 let a = L::load(at);

@@ -10,6 +10,7 @@
 //! `neon.rs`); [`regions`] says where a region begins; [`strided`] walks tensors that are not
 //! dense; [`threads`] says how many threads share the work.
 
+mod ahead;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
