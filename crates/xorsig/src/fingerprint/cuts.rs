@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn what_is_not_cut_is_one_part() {
         for length in [0, 1, 100] {
-            assert_eq!(Cuts::none(length).collect::<Vec<_>>(), [0..length]);
+            assert!(Cuts::none(length).eq(std::iter::once(0..length)));
         }
     }
 }
