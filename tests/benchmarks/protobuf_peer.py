@@ -7,6 +7,7 @@ follows what the library's documentation recommends for speed (repeated fields, 
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,9 +104,7 @@ def materialize(folder: Path, output: Path, regions: int) -> None:
     output.mkdir(exist_ok=True)
     columns = [name for name, _ in _MESSAGES["Call"]]
     table = pl.DataFrame(calls, schema=columns, orient="row")
-    table.write_parquet(output / "calls.parquet", compression="lz4")
-    pl.concat(tensors).write_parquet(output / "tensors.parquet", compression="lz4")
-    pl.DataFrame(
+    layout_table = pl.DataFrame(
         {
             "dtype": [names[entry.dtype] for entry in layouts],
             "shape": [list(entry.shape) for entry in layouts],
@@ -114,7 +113,19 @@ def materialize(folder: Path, output: Path, regions: int) -> None:
             "kind": [names[entry.kind] for entry in layouts],
             "logical_nbytes": [entry.logical_nbytes for entry in layouts],
         }
-    ).write_parquet(output / "layouts.parquet", compression="lz4")
+    )
+    tables = {"calls": table, "tensors": pl.concat(tensors), "layouts": layout_table}
+    for name in tables:
+        _write_durably(output / f".{name}.tmp", tables[name])
+    for name in tables:
+        (output / f".{name}.tmp").rename(output / f"{name}.parquet")
+
+
+def _write_durably(path: Path, table: pl.DataFrame) -> None:
+    with path.open("wb") as file:
+        table.write_parquet(file, compression="lz4")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _check_ticks(last: int, calls: list[tuple[Any, ...]], tensors: np.ndarray) -> int:

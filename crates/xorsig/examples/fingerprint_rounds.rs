@@ -5,6 +5,8 @@
 //! runs it and sets the ratios beside their targets. Times are processor time of the thread, so
 //! that other processes on the machine count as little as possible.
 
+#[path = "../benches/support/clock.rs"]
+mod clock;
 #[path = "../benches/support/floor.rs"]
 mod floor;
 
@@ -68,17 +70,6 @@ fn subjects(aligned: &[u8], odd: &[u8]) -> Vec<Subject<'static>> {
     ]
 }
 
-/// Processor time of this thread, seconds.
-fn now() -> f64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is valid for the write; the clock exists on Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
-}
-
 fn main() {
     let rounds: usize = std::env::args()
         .nth(1)
@@ -99,11 +90,11 @@ fn main() {
             for turn in 0..subjects.len() {
                 let (label, run) = &subjects[(turn + round) % subjects.len()];
                 run();
-                let begin = now();
+                let begin = clock::thread_seconds();
                 for _ in 0..repeats {
                     run();
                 }
-                let sample = (now() - begin) / repeats as f64;
+                let sample = (clock::thread_seconds() - begin) / repeats as f64;
                 if round > 0 {
                     seconds.entry(label).or_default().push(sample);
                 }

@@ -114,15 +114,15 @@ impl Open {
             .map_or(Duration::ZERO, |oldest| self.clock.saturating_sub(oldest))
     }
 
-    /// Takes the batch.
-    pub fn cut(&mut self) -> Cut {
+    /// Takes the batch; the next one is gathered in the memory of `spare`, which is empty.
+    pub fn cut(&mut self, spare: Records) -> Cut {
         self.texts.clear();
         self.text_bytes = 0;
         self.oldest = None;
         let first_tick = std::mem::replace(&mut self.tick_before, self.tick) + 1;
         Cut {
             first_tick,
-            records: std::mem::take(&mut self.records),
+            records: std::mem::replace(&mut self.records, spare),
             pending: std::mem::take(&mut self.pending),
             lost: self.lost,
         }

@@ -114,6 +114,17 @@ fn check_counts(header: &Header, records: &Records) -> Result<(), String> {
     records.withdrawn.iter().try_for_each(|t| check(*t))
 }
 
+/// The rows of a section whose columns follow one another in the order of the fields given: each
+/// field is read as a column of numbers, or as the vector behind its colon.
+macro_rules! rows {
+    ($from:ident, $rows:ident => $row:ident { $($field:ident $(: $column:expr)?),* $(,)? }) => {{
+        $(let $field = rows!(@column $from, $rows $(, $column)?);)*
+        (0..$rows).map(move |i| $row { $($field: $field[i]),* })
+    }};
+    (@column $from:ident, $rows:ident) => { $from.column($rows)? };
+    (@column $from:ident, $rows:ident, $column:expr) => { $column };
+}
+
 /// Adds the rows of a section to `records`.
 fn fill(
     records: &mut Records,
@@ -122,6 +133,7 @@ fn fill(
     rows: usize,
     from: &mut ColumnReader<'_>,
 ) -> Result<(), String> {
+    let first = header.first_tick;
     match kind {
         Kind::Names => {
             records.first_name = from.column(1)?[0];
@@ -132,91 +144,34 @@ fn fill(
             layouts(rows, from, &mut records.layouts)?;
         }
         Kind::Texts => records.texts = from.texts(rows)?,
-        Kind::Calls => {
-            let (ticks, times) = (ticks(header, rows, from)?, times(rows, from)?);
-            let parents: Vec<u64> = from.column(rows)?;
-            let sites: Vec<u32> = from.column(rows)?;
-            let steps: Vec<i64> = from.column(rows)?;
-            let phases: Vec<u8> = from.column(rows)?;
-            let threads: Vec<u32> = from.column(rows)?;
-            let flags: Vec<u32> = from.column(rows)?;
-            let callees: Vec<u32> = from.column(rows)?;
-            records.calls.extend((0..rows).map(|i| CallRow {
-                tick: ticks[i],
-                time_ns: times[i],
-                parent: parents[i],
-                site: sites[i],
-                step: steps[i],
-                phase: phases[i],
-                thread: threads[i],
-                flags: flags[i],
-                callee: callees[i],
-            }));
-        }
-        Kind::Ends => {
-            let (ticks, times) = (ticks(header, rows, from)?, times(rows, from)?);
-            let distances: Vec<u64> = from.column(rows)?;
-            let statuses: Vec<u8> = from.column(rows)?;
-            let flags: Vec<u32> = from.column(rows)?;
-            let errors: Vec<u32> = from.column(rows)?;
-            records.ends.extend((0..rows).map(|i| EndRow {
-                tick: ticks[i],
-                time_ns: times[i],
-                call: ticks[i].wrapping_sub(distances[i]),
-                status: statuses[i],
-                flags: flags[i],
-                error: errors[i],
-            }));
-        }
+        Kind::Calls => records.calls.extend(rows!(from, rows => CallRow {
+            tick: ticks(first, rows, from)?,
+            time_ns: times(rows, from)?,
+            parent, site, step, phase, thread, flags, callee,
+        })),
+        Kind::Ends => records.ends.extend(rows!(from, rows => EndRow {
+            tick: ticks(first, rows, from)?,
+            time_ns: times(rows, from)?,
+            call: distances(&tick, from)?,
+            status, flags, error,
+        })),
         Kind::Tensors => tensors(header, rows, from, &mut records.tensors)?,
-        Kind::Values => {
-            let (ticks, calls) = (ticks(header, rows, from)?, calls(rows, from)?);
-            let roles: Vec<u8> = from.column(rows)?;
-            let slots: Vec<u32> = from.column(rows)?;
-            let texts: Vec<u32> = from.column(rows)?;
-            records.values.extend((0..rows).map(|i| ValueRow {
-                tick: ticks[i],
-                call: calls[i],
-                role: roles[i],
-                slot: slots[i],
-                text: texts[i],
-            }));
-        }
-        Kind::Marks => {
-            let (ticks, times) = (ticks(header, rows, from)?, times(rows, from)?);
-            let kinds: Vec<u8> = from.column(rows)?;
-            let steps: Vec<i64> = from.column(rows)?;
-            let names: Vec<u32> = from.column(rows)?;
-            let texts: Vec<u32> = from.column(rows)?;
-            records.marks.extend((0..rows).map(|i| MarkRow {
-                tick: ticks[i],
-                time_ns: times[i],
-                kind: kinds[i],
-                step: steps[i],
-                name: names[i],
-                text: texts[i],
-            }));
-        }
-        Kind::Spans => {
-            let files: Vec<u32> = from.column(rows)?;
-            let qualnames: Vec<u32> = from.column(rows)?;
-            let mut position = || from.column::<i32>(rows);
-            let positions = [position()?, position()?, position()?, position()?];
-            let operators: Vec<u32> = from.column(rows)?;
-            let counts: Vec<u64> = from.column(rows)?;
-            let flags: Vec<u32> = from.column(rows)?;
-            let examples: Vec<u32> = from.column(rows)?;
-            records.spans.extend((0..rows).map(|i| SpanRow {
-                file: files[i],
-                qualname: qualnames[i],
-                position: [0, 1, 2, 3].map(|part| positions[part][i]),
-                operator: operators[i],
-                count: counts[i],
-                flags: flags[i],
-                example: examples[i],
-            }));
-        }
-        Kind::Withdrawn => ticks_into(header, rows, from, &mut records.withdrawn)?,
+        Kind::Values => records.values.extend(rows!(from, rows => ValueRow {
+            tick: ticks(first, rows, from)?,
+            call: calls(rows, from)?,
+            role, slot, text,
+        })),
+        Kind::Marks => records.marks.extend(rows!(from, rows => MarkRow {
+            tick: ticks(first, rows, from)?,
+            time_ns: times(rows, from)?,
+            kind, step, name, text,
+        })),
+        Kind::Spans => records.spans.extend(rows!(from, rows => SpanRow {
+            file, qualname,
+            position: positions(rows, from)?,
+            operator, count, flags, example,
+        })),
+        Kind::Withdrawn => records.withdrawn = ticks(first, rows, from)?,
     }
     Ok(())
 }
@@ -253,10 +208,8 @@ fn tensors(
     from: &mut ColumnReader<'_>,
     out: &mut Tensors,
 ) -> Result<(), String> {
-    out.ticks.clear();
-    out.calls.clear();
-    ticks_into(header, rows, from, &mut out.ticks)?;
-    calls_into(rows, from, &mut out.calls)?;
+    ascending(header.first_tick, from.column::<u32>(rows)?, &mut out.ticks)?;
+    signed_sums(from.column(rows)?, &mut out.calls);
     from.numbers(rows, &mut out.roles)?;
     from.numbers(rows, &mut out.slots)?;
     from.numbers(rows, &mut out.layouts)?;
@@ -267,38 +220,48 @@ fn tensors(
     from.numbers(bytes, &mut out.signatures)
 }
 
-fn ticks(header: &Header, rows: usize, from: &mut ColumnReader<'_>) -> Result<Vec<u64>, String> {
+fn ticks(first: u64, rows: usize, from: &mut ColumnReader<'_>) -> Result<Vec<u64>, String> {
     let mut ticks = Vec::new();
-    ticks_into(header, rows, from, &mut ticks)?;
+    ascending(first, from.column::<u32>(rows)?, &mut ticks)?;
     Ok(ticks)
-}
-
-fn ticks_into(
-    header: &Header,
-    rows: usize,
-    from: &mut ColumnReader<'_>,
-    out: &mut Vec<u64>,
-) -> Result<(), String> {
-    let deltas: Vec<u32> = from.column(rows)?;
-    absolute(header.first_tick, deltas.into_iter().map(u64::from), out)
 }
 
 fn times(rows: usize, from: &mut ColumnReader<'_>) -> Result<Vec<u64>, String> {
     let mut times = Vec::new();
-    absolute(0, from.column(rows)?.into_iter(), &mut times)?;
+    ascending(0, from.column::<u64>(rows)?, &mut times)?;
     Ok(times)
 }
 
-/// Undoes differences of ascending values.
-fn absolute(
-    first: u64,
-    deltas: impl Iterator<Item = u64>,
-    out: &mut Vec<u64>,
-) -> Result<(), String> {
+fn calls(rows: usize, from: &mut ColumnReader<'_>) -> Result<Vec<u64>, String> {
+    let mut calls = Vec::new();
+    signed_sums(from.column(rows)?, &mut calls);
+    Ok(calls)
+}
+
+/// The calls that stand at distances before ticks.
+fn distances(ticks: &[u64], from: &mut ColumnReader<'_>) -> Result<Vec<u64>, String> {
+    let distances: Vec<u64> = from.column(ticks.len())?;
+    let calls = ticks.iter().zip(distances);
+    Ok(calls
+        .map(|(tick, distance)| tick.wrapping_sub(distance))
+        .collect())
+}
+
+/// The positions whose parts are four columns.
+fn positions(rows: usize, from: &mut ColumnReader<'_>) -> Result<Vec<[i32; 4]>, String> {
+    let mut part = || from.column::<i32>(rows);
+    let parts = [part()?, part()?, part()?, part()?];
+    let position = |i: usize| [0, 1, 2, 3].map(|part: usize| parts[part][i]);
+    Ok((0..rows).map(position).collect())
+}
+
+/// Undoes differences of ascending values, in place of what `out` holds.
+fn ascending<D: Into<u64>>(first: u64, deltas: Vec<D>, out: &mut Vec<u64>) -> Result<(), String> {
     let mut value = first;
     let mut overflowed = false;
-    out.extend(deltas.map(|delta| {
-        let (sum, overflow) = value.overflowing_add(delta);
+    out.clear();
+    out.extend(deltas.into_iter().map(|delta| {
+        let (sum, overflow) = value.overflowing_add(delta.into());
         overflowed |= overflow;
         value = sum;
         value
@@ -309,21 +272,14 @@ fn absolute(
     Ok(())
 }
 
-fn calls(rows: usize, from: &mut ColumnReader<'_>) -> Result<Vec<u64>, String> {
-    let mut calls = Vec::new();
-    calls_into(rows, from, &mut calls)?;
-    Ok(calls)
-}
-
-/// Undoes signed differences of calls.
-fn calls_into(rows: usize, from: &mut ColumnReader<'_>, out: &mut Vec<u64>) -> Result<(), String> {
-    let mut call = 0u64;
-    let deltas: Vec<i64> = from.column(rows)?;
+/// Undoes signed differences, in place of what `out` holds.
+fn signed_sums(deltas: Vec<i64>, out: &mut Vec<u64>) {
+    let mut value = 0u64;
+    out.clear();
     out.extend(deltas.into_iter().map(|delta| {
-        call = call.wrapping_add_signed(delta);
-        call
+        value = value.wrapping_add_signed(delta);
+        value
     }));
-    Ok(())
 }
 
 /// Truth values, which are 0 or 1.

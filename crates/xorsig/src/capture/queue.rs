@@ -18,6 +18,7 @@ use super::error::CaptureError;
 use super::fork::Quiesce;
 use super::pending::Pending;
 use super::publish::Publisher;
+use super::records::Records;
 use super::thread::{self, ThreadId};
 use super::writer::{Options, Stats, WriteError};
 
@@ -32,6 +33,9 @@ const MAX_SIGNATURE_BYTES: usize = 1 << 28;
 struct State {
     open: Open,
     waiting: VecDeque<Cut>,
+    /// The memory of the batch that was published last: growing a new one record by record costs
+    /// the recording thread more than filling it.
+    spare: Records,
     /// Whether the publishing thread runs.
     running: bool,
     /// The last publishing thread, once it has started.
@@ -61,6 +65,7 @@ impl Queue {
             state: Mutex::new(State {
                 open: Open::new(Instant::now()),
                 waiting: VecDeque::new(),
+                spare: Records::default(),
                 running: false,
                 thread: None,
                 closing: false,
@@ -197,7 +202,8 @@ impl Queue {
         if state.open.record_count() == 0 && state.open.text_bytes() < MAX_TEXT_BYTES {
             return;
         }
-        let cut = state.open.cut();
+        let spare = std::mem::take(&mut state.spare);
+        let cut = state.open.cut(spare);
         if state.error.is_none() {
             state.waiting.push_back(cut);
             self.start(state);
@@ -240,6 +246,7 @@ impl Queue {
 
     /// Body of the publishing thread.
     pub(super) fn publish_waiting(&self) {
+        let mut unused = Records::default();
         let mut state = self.lock();
         state.thread = Some(ThreadId::current());
         while state.first_is_complete()
@@ -247,15 +254,21 @@ impl Queue {
         {
             let sequence = state.stats.batches;
             drop(state);
+            // Giving memory back takes time, in which nobody should wait for the lock.
+            drop(std::mem::take(&mut unused));
             self.progress.notify_all();
             let published = catch_unwind(AssertUnwindSafe(|| self.publish(sequence, &mut cut)))
                 .unwrap_or_else(|_| Err(invalid("the writer thread failed on a batch")));
+            let mut records = cut.records;
+            let (recorded, withdrawn) = (records.len(), records.withdrawn.len());
+            records.clear();
             state = self.lock();
+            unused = std::mem::replace(&mut state.spare, records);
             match published {
                 Ok(bytes) => {
                     state.stats.batches += 1;
-                    state.stats.records += cut.records.len() as u64;
-                    state.stats.withdrawn += cut.records.withdrawn.len() as u64;
+                    state.stats.records += recorded as u64;
+                    state.stats.withdrawn += withdrawn as u64;
                     state.stats.bytes += bytes;
                 }
                 Err(error) => state.fail(error),
