@@ -143,7 +143,8 @@ impl Tables {
         ] = &mut self.writers;
         call_table.write(|| calls::batch(names, &calls))?;
         layout_table.write(|| rows::layouts(names, records.first_layout, &records.layouts))?;
-        tensor_table.write(|| rows::tensors(names, &records.tensors, regions))?;
+        let tensors = std::mem::take(&mut records.tensors);
+        tensor_table.write(|| rows::tensors(names, tensors, regions))?;
         value_table.write(|| rows::values(names, &records))?;
         mark_table.write(|| rows::marks(names, &records))
     }

@@ -49,7 +49,8 @@ impl Names {
         ))
     }
 
-    fn dictionary(&self, keys: UInt32Array) -> ArrayRef {
+    /// A column of names by their ids.
+    pub fn dictionary(&self, keys: UInt32Array) -> ArrayRef {
         Arc::new(DictionaryArray::<UInt32Type>::new(
             keys,
             Arc::clone(&self.array),

@@ -35,19 +35,20 @@ pub fn layouts(
     )
 }
 
-/// The rows of a batch's tensors.
-pub fn tensors(names: &Names, rows: &Tensors, regions: usize) -> Result<RecordBatch, ArrowError> {
+/// The rows of a batch's tensors, whose columns become those of the table without a copy.
+pub fn tensors(names: &Names, rows: Tensors, regions: usize) -> Result<RecordBatch, ArrowError> {
+    let [xor, mix] = [0, 1].map(|scheme| signatures(&rows, regions, scheme));
     let notes = rows.notes.iter().map(|id| Some(*id));
     RecordBatch::try_new(
         Table::Tensors.schema(),
         vec![
-            u64s(rows.calls.iter().copied()),
-            u64s(rows.ticks.iter().copied()),
-            Arc::new(UInt8Array::from_iter_values(rows.roles.iter().copied())),
-            names.column(rows.slots.iter().copied()),
-            Arc::new(UInt32Array::from_iter_values(rows.layouts.iter().copied())),
-            signatures(rows, regions, 0)?,
-            signatures(rows, regions, 1)?,
+            Arc::new(UInt64Array::from(rows.calls)),
+            Arc::new(UInt64Array::from(rows.ticks)),
+            Arc::new(UInt8Array::from(rows.roles)),
+            names.dictionary(rows.slots.into()),
+            Arc::new(UInt32Array::from(rows.layouts)),
+            xor?,
+            mix?,
             names.optional_column(notes),
         ],
     )
@@ -98,12 +99,16 @@ fn signatures(rows: &Tensors, regions: usize, scheme: usize) -> Result<ArrayRef,
         let half = both[scheme * width..][..width].as_chunks::<4>().0;
         words.extend(half.iter().map(|word| u32::from_le_bytes(*word)));
     }
+    if present == rows.len() {
+        let offsets = OffsetBuffer::from_repeated_length(regions, present);
+        return list_array::<UInt32Type>(offsets, words, None);
+    }
     let lengths = rows
         .present
         .iter()
         .map(|there| usize::from(*there) * regions);
     let nulls = NullBuffer::from(rows.present.as_slice());
-    list_array::<UInt32Type>(lengths, words, nulls)
+    list_array::<UInt32Type>(OffsetBuffer::from_lengths(lengths), words, Some(nulls))
 }
 
 fn lists<'a, T: ArrowPrimitiveType>(
@@ -115,17 +120,16 @@ fn lists<'a, T: ArrowPrimitiveType>(
         items.extend_from_slice(row);
     }
     let nulls = rows.map(|row| row.is_some()).collect();
-    list_array::<T>(lengths, items, nulls)
+    list_array::<T>(OffsetBuffer::from_lengths(lengths), items, Some(nulls))
 }
 
 fn list_array<T: ArrowPrimitiveType>(
-    lengths: impl Iterator<Item = usize>,
+    offsets: OffsetBuffer<i32>,
     items: Vec<T::Native>,
-    nulls: NullBuffer,
+    nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef, ArrowError> {
     let items = Arc::new(PrimitiveArray::<T>::new(items.into(), None));
-    let offsets = OffsetBuffer::from_lengths(lengths);
-    let lists = ListArray::try_new(element(T::DATA_TYPE), offsets, items, Some(nulls))?;
+    let lists = ListArray::try_new(element(T::DATA_TYPE), offsets, items, nulls)?;
     Ok(Arc::new(lists))
 }
 

@@ -21,8 +21,8 @@ use crate::capture::error::CaptureError;
 /// Rows of a row group: enough to compress well, few enough to hold in memory.
 const ROW_GROUP_ROWS: usize = 1 << 18;
 
-/// Dictionaries and statistics where they help: values that hardly repeat (ticks, fingerprints)
-/// are faster and smaller without, and only numbers are worth comparing with a bound.
+/// Dictionaries for texts only: numbers are as small and written faster as differences, without
+/// looking up each. Statistics only where a bound is worth comparing with.
 fn properties(table: Table) -> WriterProperties {
     let mut builder = WriterProperties::builder()
         .set_compression(Compression::LZ4_RAW)
@@ -31,11 +31,13 @@ fn properties(table: Table) -> WriterProperties {
         .set_statistics_enabled(EnabledStatistics::None);
     for field in table.schema().fields() {
         let column = ColumnPath::from(field.name().as_str());
-        if matches!(field.data_type(), DataType::UInt64 | DataType::Int64) {
+        if field.data_type().is_integer() {
             builder = builder
-                .set_column_statistics_enabled(column.clone(), EnabledStatistics::Chunk)
                 .set_column_dictionary_enabled(column.clone(), false)
-                .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+                .set_column_encoding(column.clone(), Encoding::DELTA_BINARY_PACKED);
+        }
+        if matches!(field.data_type(), DataType::UInt64 | DataType::Int64) {
+            builder = builder.set_column_statistics_enabled(column, EnabledStatistics::Chunk);
         }
     }
     for signature in ["xor_sig", "mix_sig"] {
