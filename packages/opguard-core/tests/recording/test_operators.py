@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.fsdp  # defines operators
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -255,6 +256,22 @@ def test_memory_that_nobody_wrote_is_described_only_until_all_of_it_is_written(
     assert outputs["aten::view0"] == unwritten
     assert isinstance(outputs["aten::view1"], bytes)
     assert isinstance(outputs["aten::fill_.Scalar0"], bytes)
+
+
+def test_memory_that_an_operator_fills_in_part_without_saying_so_stays_unwritten(
+    recorder: Any, writer: Any
+) -> None:
+    part = torch.arange(3.0)
+
+    def library() -> None:
+        # As fully sharded training gathers: its own third is filled, the others come later.
+        torch.ops.fsdp.all_gather_copy_in([part], torch.empty(9), [3], 3, 1)
+
+    site(DEEP, library)()
+
+    outputs = writer.slots(call_of(writer, "fsdp::all_gather_copy_in"), OUTPUT)
+    assert isinstance(outputs["out[0]"][2], bytes)
+    assert outputs["out[1]"][2] == "uninitialised memory"
 
 
 def test_workspace_of_a_recurrent_layer_is_neither_result_nor_input(

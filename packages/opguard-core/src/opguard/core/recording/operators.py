@@ -221,9 +221,10 @@ class OperatorCapture:
                 self._memory.written(tensor)
                 reason = PENDING
             else:
-                if not facts.views or facts.returns_written:
+                index = _result_index(slot)
+                if (facts.written and not facts.views) or index in facts.filled:
                     self._memory.written(tensor)
-                reason = UNSPECIFIED if _result_index(slot) in facts.unspecified else ""
+                reason = UNSPECIFIED if index in facts.unspecified else ""
             if reason:
                 parts = [(slot, self._reader.describe(tensor, reason))]
                 self._records.tensors(frame.call, Role.OUTPUT, parts)

@@ -46,6 +46,9 @@ _UNSPECIFIED_RESULTS = {
 """Results without a meaning of their own, by position: what a kernel keeps for its backward. Parts
 of them may never be written, so they differ between equal runs."""
 
+_FILLED_RESULTS = {"fsdp::all_gather_copy_in": frozenset({0})}
+"""Results that are filled parts of an argument, although no schema says that it is written."""
+
 _COLLECTIVE_RESULTS = frozenset(
     {"output", "output_lists", "output_tensor", "output_tensors", "outputs"}
 )
@@ -65,6 +68,9 @@ class OperatorFacts:
         written: Arguments that the operator writes.
         returns_written: Whether the results are the written arguments themselves.
         fresh: Whether the results have arbitrary bytes.
+        filled: Positions of results that the operator fills where the schema names no argument that
+            it writes. Any other result in such a schema is new, or memory that it may have filled
+            in part.
         ignored: Whether the operator only talks to a profiler.
         views: Whether the results share memory with an argument that is not written.
         pending: Whether results are complete only after a later wait.
@@ -74,6 +80,7 @@ class OperatorFacts:
 
     __slots__ = (
         "arguments",
+        "filled",
         "fresh",
         "ignored",
         "name",
@@ -92,6 +99,7 @@ class OperatorFacts:
         self.unread: frozenset[str] = frozenset()
         self.written: frozenset[str] = frozenset()
         self.unspecified: frozenset[int] = frozenset()
+        self.filled: frozenset[int] = frozenset()
         self.returns_written = self.fresh = self.views = self.pending = self.ignored = False
         self.random = True
         if schema is None:
@@ -129,6 +137,7 @@ class OperatorFacts:
         self.pending = collective or (functional and base != "wait_tensor")
         self.random = torch.Tag.nondeterministic_seeded in operator.tags
         named = {i for i, r in enumerate(returns) if r.name in _SCRATCH_RESULTS}
+        self.filled = _FILLED_RESULTS.get(schema.name, frozenset())
         self.unspecified = _UNSPECIFIED_RESULTS.get(schema.name, frozenset()) | named
 
     def slots(
