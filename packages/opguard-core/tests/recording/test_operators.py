@@ -274,6 +274,50 @@ def test_memory_that_an_operator_fills_in_part_without_saying_so_stays_unwritten
     assert outputs["out[1]"][2] == "uninitialised memory"
 
 
+def test_memory_that_was_given_back_and_taken_again_is_unwritten(
+    recorder: Any, writer: Any
+) -> None:
+    kept = torch.arange(8.0)
+
+    def library() -> None:
+        kept.view(2, 4)
+        storage = kept.untyped_storage()
+        storage.resize_(0)
+        storage.resize_(32)
+        kept.view(4, 2)
+        kept[:4].fill_(1.0)
+        kept[:4].view(2, 2)
+        kept.fill_(2.0)
+        kept.view(8, 1)
+        storage.resize_(64)
+        kept.view(1, 8)
+
+    site(DEEP, library)()
+
+    inputs = [
+        next(iter(writer.slots(call_of(writer, "aten::view", n), INPUT).values()))[2]
+        for n in range(5)
+    ]
+    assert [isinstance(found, bytes) for found in inputs] == [True, False, True, True, True]
+    assert inputs[1] == "uninitialised memory"
+    recorder.close()
+    assert "resize_" not in vars(torch.UntypedStorage)
+
+
+def test_a_replacement_of_resize_by_the_workload_stays(
+    recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resize_(*arguments: Any) -> Any:
+        return original(*arguments)
+
+    original = torch.UntypedStorage.resize_
+    monkeypatch.setattr(torch.UntypedStorage, "resize_", resize_)
+    site(DEEP, torch.ones)(1)
+    assert torch.UntypedStorage.resize_ is not resize_
+    recorder.close()
+    assert torch.UntypedStorage.resize_ is resize_
+
+
 def test_workspace_of_a_recurrent_layer_is_neither_result_nor_input(
     recorder: Any, writer: Any
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -27,10 +29,10 @@ class _Block:
 
     __slots__ = ("reference", "size", "written")
 
-    def __init__(self, storage: torch.UntypedStorage) -> None:
+    def __init__(self, storage: torch.UntypedStorage, written: list[tuple[int, int]]) -> None:
         self.reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
         self.size = storage.nbytes()
-        self.written: list[tuple[int, int]] = []
+        self.written = written
 
 
 class UnwrittenMemory:
@@ -46,16 +48,26 @@ class UnwrittenMemory:
 
     def allocated(self, tensor: Any) -> None:
         """Note a tensor whose memory holds arbitrary bytes."""
-        extent = _extent(tensor)
-        if extent is None:
+        if _extent(tensor) is not None:
+            self._note(tensor.untyped_storage(), [])
+
+    def resized(self, storage: torch.UntypedStorage, before: int) -> None:
+        """Note a storage that had ``before`` bytes: it keeps those that it still has room for."""
+        block = self._blocks.get(storage._cdata)
+        if block is None and storage.nbytes() <= before:
             return
+        kept = [(0, before)] if block is None else block.written
+        kept = [(begin, min(end, storage.nbytes())) for begin, end in kept]
+        self._note(storage, [(begin, end) for begin, end in kept if begin < end])
+
+    def _note(self, storage: torch.UntypedStorage, written: list[tuple[int, int]]) -> None:
         if len(self._blocks) >= _MANY:
             self._blocks = {
                 key: block
                 for key, block in self._blocks.items()
                 if not block.reference.expired()  # type: ignore[no-untyped-call]
             }
-        self._blocks[extent.storage] = _Block(tensor.untyped_storage())
+        self._blocks[storage._cdata] = _Block(storage, written)
 
     def written(self, tensor: Any) -> None:
         """Note that every element of a tensor was written."""
@@ -80,6 +92,40 @@ class UnwrittenMemory:
         if extent is None or block is None:
             return False
         return not any(begin <= extent.begin and extent.end <= end for begin, end in block.written)
+
+
+class StorageResizes:
+    """Tells of storages that change their size, until it is closed.
+
+    Sharded training frees the memory of gathered parameters and takes it again, of which no
+    operator tells.
+
+    Args:
+        resized: Receives the storage and how many bytes it had.
+    """
+
+    def __init__(self, resized: Callable[[torch.UntypedStorage, int], None]) -> None:
+        original = torch.UntypedStorage.resize_
+        self._before = vars(torch.UntypedStorage).get("resize_")
+
+        @functools.wraps(original)
+        def resize_(storage: torch.UntypedStorage, *size: Any) -> Any:
+            before = storage.nbytes()
+            result = original(storage, *size)
+            resized(storage, before)
+            return result
+
+        self._replacement = resize_
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign, assignment]
+
+    def close(self) -> None:
+        """Put torch's method back, unless something else has replaced it since."""
+        if vars(torch.UntypedStorage).get("resize_") is not self._replacement:
+            return
+        if self._before is None:  # torch's is of the base class
+            del torch.UntypedStorage.resize_
+        else:
+            torch.UntypedStorage.resize_ = self._before  # type: ignore[method-assign]
 
 
 def _extent(tensor: Any) -> _Extent | None:

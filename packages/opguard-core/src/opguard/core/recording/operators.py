@@ -25,7 +25,7 @@ from opguard.core.modes import (
 )
 from opguard.core.recording.flatten import Slots, flatten
 from opguard.core.recording.frames import Flag, Frame, Role
-from opguard.core.recording.memory import UnwrittenMemory
+from opguard.core.recording.memory import StorageResizes, UnwrittenMemory
 from opguard.core.recording.places import NO_PLACE, Places
 from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
@@ -86,6 +86,7 @@ class OperatorCapture:
         self._places = places
         self._operators = KnownOperators()
         self._memory = UnwrittenMemory()
+        self._resizes: StorageResizes | None = None
         self._mode: ObservingMode | None = None
         self._links: dict[int, int] = {}
         self._sequence = 0
@@ -102,12 +103,24 @@ class OperatorCapture:
         if self._mode is None:
             self._mode = ObservingMode(self._run)
             check_traces_without(self._mode)
+            self._resizes = StorageResizes(self._resized)
         if needed:
             push_mode(self._mode)
             self._sequence = torch._C._autograd._get_sequence_nr()
         else:
             remove_mode(self._mode)
         self.active = needed
+
+    def close(self) -> None:
+        """Stop recording, and undo what was set up for it."""
+        self.activate(False)
+        if self._resizes is not None:
+            self._resizes.close()
+
+    def _resized(self, storage: torch.UntypedStorage, before: int) -> None:
+        self._parent.guarded(
+            "storage", lambda: self._memory.resized(storage, before), engine_threads=True
+        )
 
     def step_place(self, frame: FrameType, call: Frame | None) -> int:
         """The place that runs an optimizer step, ``frame`` being that of torch's hook."""

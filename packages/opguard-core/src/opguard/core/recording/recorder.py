@@ -150,7 +150,7 @@ class CallRecorder(xorsig.Recorder):
     def close(self) -> None:
         """Stop recording, unregister torch's hooks, and wait for fingerprints of devices."""
         self.enabled = False
-        self._operators.activate(False)
+        self._operators.close()
         self._hooks.remove()
         self.stack.clear()
         for text in self._reader.close():
