@@ -2,7 +2,7 @@
 
 Run as a program (`nox -s cases`), it takes every case there is and prints a table: for a pair
 whether the first origin names the faulty statement, for a pair's baseline and for a stress script
-whether it agrees with itself.
+whether it agrees with itself, and comes to the same parameters and random numbers untraced.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from opguard_e2e import (
     run_tool,
     workload_environment,
 )
+
+WATCHED = Path(__file__).parent / "watched"
+"""Folder of the module that writes down what a training has come to."""
 
 SLACK_LINES = 1
 """A statement may begin or end that many lines from the accepted line."""
@@ -75,9 +78,12 @@ def diff(case: dict[str, Any], left: Path, right: Path, output: Path) -> tuple[i
         for side, source in (("baseline", left), ("candidate", right))
     ]
     launch = () if case["ranks"] == 1 else ("--nproc", str(case["ranks"]))
+    states = [watching(folder / "states" / side) for side in ("baseline", "candidate")]
     completed = run_tool(
         *("diff", "--json", *launch, "--script", case.get("entry", "train.py")),
         *("--baseline", str(sides[0]), "--candidate", str(sides[1])),
+        *(f"--baseline-env={name}={value}" for name, value in states[0].items()),
+        *(f"--candidate-env={name}={value}" for name, value in states[1].items()),
         *("--output", str(output), "--", "--seed", "0"),
     )
     try:
@@ -106,17 +112,20 @@ def judge_pair(folder: Path, scratch: Path) -> tuple[bool, str]:
 
 
 def judge_control(folder: Path, scratch: Path) -> tuple[bool, str]:
-    """Whether the baseline agrees with itself."""
+    """Whether the baseline agrees with itself, and with itself untraced."""
     case = json.loads((folder / "case.json").read_text())
-    return agrees_with_itself(case, folder / "baseline", scratch)
+    passed, detail = agrees_with_itself(case, folder / "baseline", scratch)
+    run_untraced(case, folder / "baseline", scratch)
+    same, states = left_alone(scratch)
+    return passed and same, f"{detail}; {states}"
 
 
 def judge_stress(folder: Path, scratch: Path) -> tuple[bool, str]:
-    """Whether a stress script agrees with itself and prints what it prints by itself."""
+    """Whether a stress script agrees with itself, and does what it does untraced."""
     case = json.loads((folder / "case.json").read_text())
     passed, detail = agrees_with_itself(case, folder, scratch)
-    # Of this machine: another processor rounds differently.
-    expected = printed_untraced(case, make_checkout(folder, scratch / "untraced").path)
+    # Not what the case says: another processor rounds differently.
+    expected = run_untraced(case, folder, scratch)
     for side in ("baseline", "candidate"):
         log = scratch / "out" / side / "trace" / "workload.log"
         printed = log.read_text("utf-8", "replace") if log.is_file() else ""
@@ -125,31 +134,53 @@ def judge_stress(folder: Path, scratch: Path) -> tuple[bool, str]:
             return False, f"{side} did not print {missing[0]!r}"
         if (unwanted := case.get("expected_absent_stdout")) and unwanted in printed:
             return False, f"{side} printed {unwanted!r}"
-    return passed, detail
+    same, states = left_alone(scratch)
+    return passed and (same or not case["aa_deterministic"]), f"{detail}; {states}"
 
 
-def printed_untraced(case: dict[str, Any], program: Path) -> list[str]:
-    """What a program prints without a tracer, of the lines that its case names."""
+def watching(folder: Path) -> dict[str, str]:
+    """Environment of a program that writes what its training has come to into ``folder``."""
+    folder.mkdir(parents=True)
+    return {"PYTHONPATH": str(WATCHED), "WATCHED_STATES": str(folder)}
+
+
+def run_untraced(case: dict[str, Any], program: Path, scratch: Path) -> list[str]:
+    """Run a program without a tracer; gives what it printed of the lines that its case names."""
     launcher = [sys.executable]
     if case["ranks"] > 1:
-        launcher += [
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            f"--nproc-per-node={case['ranks']}",
-        ]
+        torchrun = ("-m", "torch.distributed.run", "--standalone")
+        launcher += [*torchrun, f"--nproc-per-node={case['ranks']}"]
     completed = subprocess.run(
-        [*launcher, case["entry"], "--seed", "0"],
-        cwd=program,
-        env=workload_environment(),
+        [*launcher, case.get("entry", "train.py"), "--seed", "0"],
+        cwd=make_checkout(program, scratch / "untraced").path,
+        env=workload_environment(**watching(scratch / "states" / "untraced")),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         timeout=COMMAND_TIMEOUT_SECONDS,
         check=False,
         text=True,
     )
-    named = tuple(line.partition("=")[0] for line in case["verified"]["reference_stdout"])
-    return [line for line in completed.stdout.splitlines() if line.startswith(named)]
+    named = tuple(line.partition("=")[0] for line in case["verified"].get("reference_stdout", ()))
+    return [line for line in completed.stdout.splitlines() if named and line.startswith(named)]
+
+
+def left_alone(scratch: Path) -> tuple[bool, str]:
+    """Whether parameters and random generators came to the same with and without a tracer."""
+    found = {
+        folder.name: {path.name: json.loads(path.read_text()) for path in folder.iterdir()}
+        for folder in (scratch / "states").iterdir()
+    }
+    untraced = found.pop("untraced")
+    if not untraced:
+        return True, "no optimizer to compare states by"
+    for side, states in found.items():
+        for rank, state in untraced.items():
+            seen = states.get(rank, {})
+            differing = [name for name, value in state.items() if seen.get(name) != value]
+            if differing:
+                return False, f"{side} {rank}: tracing changed {', '.join(differing)}"
+    steps = {state["steps"] for state in untraced.values()}
+    return True, f"same state after {max(steps)} steps"
 
 
 def agrees_with_itself(case: dict[str, Any], program: Path, scratch: Path) -> tuple[bool, str]:
