@@ -89,7 +89,7 @@ mod tests {
             (40, 4),
             (41, 4),
             (1001, 7),
-            (4096, 64),
+            (520, 64),
             (257, 64),
         ] {
             let regions = Regions::new(nbytes, count).unwrap();
