@@ -49,7 +49,7 @@ GPU_TOOLS = ("nvidia-cuda-sanitizer-api>=13.0", "numpy>=2.0")
 IN_PARALLEL = ("--numprocesses", "auto", "--dist", "loadfile")
 BENCH_PEERS = (
     *("numpy>=2.0", "xxhash>=3.5", "blake3>=1.0", "google-crc32c>=1.7"),
-    *("orjson>=3.10", "msgspec>=0.19", "perfetto>=0.16", "protobuf>=6"),
+    *("orjson>=3.10", "msgspec>=0.19", "perfetto>=0.16", "protobuf>=6", "mindstudio-probe>=26"),
 )
 LINTER = "ruff==0.17.6"
 TYPE_CHECKER = "mypy==2.4.1"

@@ -5,6 +5,7 @@ Each round runs every subject once in a process of its own; a sample is the medi
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -24,7 +25,12 @@ STEPS = {"A": 12, "B": 400, "C": 16}
 TARGETS = {"A": 1.20, "B": 1.35, "C": 1.05}
 MOST_ROUNDS = 7
 """A round of workload A alone takes a minute."""
-PLAIN, TRACED, IDLE, DEBUG = "plain", "traced", "traced, step not selected", "DebugMode"
+PLAIN, TRACED, IDLE = "plain", "traced", "traced, step not selected"
+DEBUG, PROBE = "DebugMode", "msprobe L1"
+PROGRAMS = {DEBUG: "debug_mode", PROBE: "msprobe"}
+"""What the program calls its peers."""
+ADDED_AT_MOST = {("A", DEBUG): 0.1, ("B", DEBUG): 0.1, ("B", PROBE): 0.05}
+"""Targets of the time that tracing adds, as a part of what a peer adds."""
 
 
 def area(settings: Settings) -> Area:
@@ -33,18 +39,19 @@ def area(settings: Settings) -> Area:
         "traced: discover, prepare and trace of the real source; all callsites, forward, backward "
         "and optimizer, both schemes, 4 regions, 1 computing thread",
         "DebugMode: torch.utils._debug_mode with hash_tensor of inputs and outputs",
-        "msprobe is not measured",
+        "msprobe L1: statistics of every call of torch's functions (PyPI mindstudio-probe), in B",
     ]
-    return Area("a step of a traced training", _groups(settings), notes)
+    return Area("a step of a traced training", _groups(settings, notes), notes)
 
 
-def _groups(settings: Settings) -> Iterator[Group]:
+def _groups(settings: Settings, notes: list[str]) -> Iterator[Group]:
     for workload in ("B",) if settings.smoke else ("A", "B", "C"):
         folder = Path(tempfile.mkdtemp(prefix="opguard-bench-"))
         try:
             runs = _Runs(folder, workload, 3 if settings.smoke else STEPS[workload])
             rounds = min(settings.rounds, MOST_ROUNDS)
-            measured = [runs.round(with_peers=not settings.smoke) for _ in range(rounds)]
+            peers = [] if settings.smoke else _peers(workload, notes)
+            measured = [runs.round(peers) for _ in range(rounds)]
             yield _group(workload, "wall", measured, TARGETS[workload])
             yield _group(workload, "processor", measured, None)
         finally:
@@ -60,10 +67,11 @@ def _group(workload: str, clock: str, rounds: Sequence[Round], target: float | N
     def figures(_: Mapping[str, Sequence[float]]) -> Iterator[Figure]:
         plain = median(samples[PLAIN])
         yield Figure("added by tracing", (median(samples[TRACED]) - plain) * 1e3, "ms a step")
-        if DEBUG in samples:
-            share = (median(samples[TRACED]) - plain) / (median(samples[DEBUG]) - plain)
-            limit = 0.1 if target is not None and workload != "C" else None
-            yield Figure("added, of what DebugMode adds", share, "x", at_most=limit)
+        for peer in (DEBUG, PROBE):
+            if peer in samples:
+                share = (median(samples[TRACED]) - plain) / (median(samples[peer]) - plain)
+                limit = ADDED_AT_MOST.get((workload, peer)) if target is not None else None
+                yield Figure(f"added, of what {peer} adds", share, "x", at_most=limit)
 
     claims = [Claim(TRACED, PLAIN, target, ratio="time")]
     if IDLE in samples:
@@ -96,12 +104,13 @@ class _Runs:
         )
         self.plan = self._call("prepare", workload=workload_fields, discovery=discovery)
 
-    def round(self, *, with_peers: bool) -> Round:
+    def round(self, peers: Sequence[str]) -> Round:
         """The times of every subject's steps."""
         times = {PLAIN: self._plain(), TRACED: self._traced()}
-        if with_peers:
+        if peers:
             times[IDLE] = self._traced(OPGUARD_SELECT_STEPS="0")
-            times[DEBUG] = self._plain("debug_mode")
+        for peer in peers:
+            times[peer] = self._plain(PROGRAMS[peer])
         return times
 
     def _plain(self, *extra: str) -> Any:
@@ -149,6 +158,16 @@ class _Runs:
         if not envelope.get("ok"):
             raise RuntimeError(f"{action} failed: {completed.stdout}{completed.stderr}")
         return dict(envelope["result"])
+
+
+def _peers(workload: str, notes: list[str]) -> list[str]:
+    """Other tools to run the workload under."""
+    if workload != "B":
+        return [DEBUG]
+    if importlib.util.find_spec("msprobe") is None:
+        notes.append("msprobe is not installed: no comparison with it")
+        return [DEBUG]
+    return [DEBUG, PROBE]
 
 
 def _never() -> None:

@@ -3,6 +3,8 @@
 Copied into a scratch checkout beside ``workloads.py``: what is instrumented is this source.
 """
 
+import contextlib
+import io
 import json
 import sys
 import time
@@ -46,10 +48,36 @@ def main_with_debug_mode(workload, steps, output):
     main(workload, steps, output)
 
 
+def main_with_msprobe(workload, steps, output):
+    from msprobe.pytorch import PrecisionDebugger
+
+    timed = WORKLOADS[workload]
+
+    def build():
+        debugger = PrecisionDebugger(task="statistics", level="L1", dump_path=f"{output}.msprobe")
+        step = timed()
+
+        def probed():
+            debugger.start()
+            loss = step()
+            debugger.stop()
+            debugger.step()
+            return loss
+
+        return probed
+
+    WORKLOADS[workload] = build
+    # Every step writes its files and logs five lines.
+    with contextlib.redirect_stdout(io.StringIO()):
+        main(workload, min(steps, 40), output)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     arguments = (sys.argv[1], int(sys.argv[2]), sys.argv[3])
     if sys.argv[4:] == ["debug_mode"]:
         main_with_debug_mode(*arguments)
+    elif sys.argv[4:] == ["msprobe"]:
+        main_with_msprobe(*arguments)
     else:
         main(*arguments)

@@ -1,6 +1,6 @@
 """Types of the native module; import its names from ``xorsig``."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Final, Protocol, Self, TypeAlias, final
 
@@ -14,6 +14,7 @@ __all__ = [
     "CallSite",
     "CaptureWriter",
     "Effects",
+    "HookRegistration",
     "KnownParameters",
     "PendingSignature",
     "Recorder",
@@ -93,8 +94,11 @@ class CallSite:
 
 class CallFrame:
     call: int
+    site: int
     flags: int
     deep: bool
+    is_step: bool
+    optimizer_depth: int
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     @property
     def effects(self) -> Effects: ...
@@ -105,37 +109,16 @@ class Effects:
     def __len__(self) -> int: ...
 
 @final
+class HookRegistration:
+    def __new__(cls, original: Callable[..., Any], hooks_type: type) -> HookRegistration: ...
+    def __call__(self, hooks: Any, hook: Any) -> tuple[Any, Any]: ...
+
+@final
 class KnownParameters:
     def __new__(cls, recorder: Recorder) -> KnownParameters: ...
     def changes(self) -> Effects: ...
-    def alias_changes(self, tensors: list[Any]) -> Effects: ...
-    def record_gradients(self, call: int, role: int) -> None: ...
-    def record_effects(self, call: int, effects: Effects, unless: Container[str]) -> None: ...
-    def record_members(
-        self, call: int, role: int, optimizer: Any, groups: bool
-    ) -> list[tuple[str, Any]]: ...
+    def around_step(self, frame: CallFrame, optimizer: Any, role: int) -> None: ...
     def members(self, optimizer: Any) -> list[tuple[str, Any]]: ...
-    def record(
-        self,
-        call: int,
-        role: int | None,
-        slot: str,
-        parameter: Any,
-        name: str,
-        holder: Any,
-        fresh: bool,
-    ) -> None: ...
-    def record_module(
-        self,
-        call: int,
-        role: int | None,
-        module: Any,
-        prefix: str,
-        fresh: bool,
-        *,
-        modes: bool,
-        unless: Container[int],
-    ) -> tuple[list[int], list[tuple[str, Any, list[tuple[str, _Signature]]]]]: ...
 
 class Recorder:
     enabled: bool
@@ -148,14 +131,21 @@ class Recorder:
     elsewhere: int
     def __new__(cls, writer: Any, regions: int, thread: int, max_nested_calls: int) -> Self: ...
     def connect(self, torch: dict[str, Any]) -> bool: ...
-    def record_tensor(self, call: int, role: int, slot: str, tensor: Any) -> None: ...
-    def record_tensors(
-        self, call: int, role: int, tensors: list[tuple[str, Any]]
-    ) -> list[tuple[str, _Signature]]: ...
-    def record_changed(
-        self, call: int, tensors: list[tuple[str, Any]], before: dict[str, _Signature]
+    def open_call(
+        self,
+        frame: CallFrame,
+        site: int,
+        callee: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> list[Any]: ...
-    def watch(self, call: int, slot: str, tensor: Any) -> None: ...
+    def close_call(
+        self,
+        frame: CallFrame,
+        result: Any,
+        error: BaseException | None,
+        states: Callable[[Any], None] | None,
+    ) -> None: ...
     @property
     def full(self) -> bool: ...
     @property

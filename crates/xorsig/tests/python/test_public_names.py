@@ -18,6 +18,7 @@ NAMES = [
     "CaptureWriter",
     "CorruptBatchError",
     "Effects",
+    "HookRegistration",
     "KnownParameters",
     "PendingSignature",
     "Recorder",

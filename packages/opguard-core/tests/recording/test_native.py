@@ -2,8 +2,12 @@
 
 import gc
 import operator
+import random
+import sys
 import threading
 
+import native_programs
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -18,6 +22,8 @@ from opguard.core.recording.recorder import CallRecorder
 def record(program, writer, *, native: bool) -> None:
     """Write into ``writer`` what a recorder records while ``program`` runs."""
     torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
     recorder = CallRecorder(writer, 4, threading.get_ident(), native=native)
     _site.install(recorder)
     try:
@@ -148,13 +154,17 @@ def transforms() -> None:
         calls_inside_calls,
         calls_that_raise,
         transforms,
+        native_programs.modules,
+        native_programs.optimizers,
+        native_programs.functions_of_the_workload,
     ],
     ids=lambda program: program.__name__,
 )
 def test_both_halves_write_the_same_records(program, new_writer) -> None:
     native, python = new_writer(), new_writer()
-    record(program, native, native=True)
-    record(program, python, native=False)
+    # From one line, which is a part of the places of steps.
+    for writer, natively in ((native, True), (python, False)):
+        record(program, writer, native=natively)
     assert len(native.calls) > 0
     assert native.calls == python.calls
     assert native.order == python.order
@@ -249,3 +259,86 @@ def test_hooks_of_dead_nodes_are_not_taken_for_those_of_new_ones(recorder, write
     gc.collect()
     site(0, torch.mul)(x, 2).sum().backward()
     assert [record.call for record in writer.tensors if record.role == 4] == [2001]
+
+
+def test_calls_with_plain_arguments_are_recorded_without_the_python_half(
+    recorder, writer, monkeypatch
+) -> None:
+    monkeypatch.setattr(CallRecorder, "begin", lambda *call: pytest.fail(f"begin{call}"))
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hidden = site(0, model)(torch.ones(1, 2))
+    hidden = site(1, lambda x: x * 2)(hidden)
+    site(2, hidden.detach().add_)(1.0)
+    site(3, optimizer.zero_grad)()
+    site(4, hidden.sum().backward)()
+    site(5, optimizer.step)()
+    names = [facts["callee"] for facts in writer.calls.values()]
+    assert names == ["Sequential", "<lambda>", "add_", "zero_grad", "backward", "step"]
+    assert "grad.param.0.weight" in writer.slots(5, 3)
+    assert "param.0.weight" in writer.slots(6, 1)
+
+
+def test_gradients_of_parameters_are_looked_at_without_python(writer) -> None:
+    recorder = CallRecorder(writer, 4, threading.get_ident())
+    model = nn.Linear(2, 2)
+    _site.install(recorder)
+    try:
+        site(0, model)(torch.ones(1, 2))
+        asked = []
+        sys_trace = sys.getprofile()
+        sys.setprofile(lambda frame, event, _: asked.append(frame.f_code.co_name))
+        site(1, lambda: model(torch.ones(1, 2)).sum().backward())()
+        sys.setprofile(sys_trace)
+    finally:
+        _site.install(None)
+        recorder.close()
+    assert "_key" not in asked
+    assert {"grad.param.weight", "grad.param.bias"} == set(writer.slots(2, 3))
+
+
+def test_other_hooks_on_a_node_run_and_can_be_removed(recorder, writer) -> None:
+    seen = []
+    x = torch.ones(2, requires_grad=True)
+    before = torch.mul(x, 2)
+    before.grad_fn.register_prehook(lambda gradients: seen.append("before"))
+    site(0, lambda: before)()
+    after = site(1, torch.mul)(before, 3)
+    handle = after.grad_fn.register_prehook(lambda gradients: seen.append("removed"))
+    after.grad_fn.register_prehook(lambda gradients: seen.append("after"))
+    handle.remove()
+    after.sum().backward()
+    assert seen == ["after", "before"]
+    assert [record.slot for record in writer.tensors if record.role == 4] == ["grad.out"] * 2
+
+
+def test_registration_of_hooks_is_torchs_own_again_after_recording(writer) -> None:
+    kind = next(k for k in torch.autograd.Function.__mro__ if "_register_hook" in k.__dict__)
+    before = kind.__dict__["_register_hook"]
+    recorder = CallRecorder(writer, 4, threading.get_ident())
+    assert kind.__dict__["_register_hook"] is not before
+    recorder.close()
+    assert kind.__dict__["_register_hook"] is before
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_training_is_bitwise_the_same_while_it_is_recorded(new_writer, native) -> None:
+    def train(recorded: bool) -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        model = native_programs.Residual()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        recorder = CallRecorder(new_writer(), 4, threading.get_ident(), native=native)
+        _site.install(recorder if recorded else None)
+        try:
+            for _ in range(3):
+                loss = site(0, model)(torch.randn(3, 4))["out"].square().mean()
+                site(1, optimizer.zero_grad)()
+                site(2, loss.backward)()
+                site(3, optimizer.step)()
+        finally:
+            _site.install(None)
+            recorder.close()
+        return [*model.state_dict().values(), torch.get_rng_state()]
+
+    plain, traced = train(False), train(True)
+    assert all(torch.equal(a, b) for a, b in zip(plain, traced, strict=True))

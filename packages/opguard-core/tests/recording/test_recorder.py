@@ -277,12 +277,16 @@ def test_text_and_number_of_the_same_spelling_are_different_values(recorder, wri
     assert writer.texts(1, 0) == {"value.arg[0]": "'1'", "value.arg[1]": "1"}
 
 
-def test_call_whose_inputs_cannot_be_recorded_adopts_no_later_call(writer) -> None:
+@pytest.mark.parametrize("native", [True, False])
+def test_call_whose_inputs_cannot_be_recorded_adopts_no_later_call(
+    writer, monkeypatch, native
+) -> None:
     from opguard.core import _site
+    from opguard.core.recording.random_state import RandomState
     from opguard.core.recording.recorder import CallRecorder
 
-    recorder = CallRecorder(writer, 4, threading.get_ident())
-    recorder._random.digests = lambda python_too: 1 / 0
+    monkeypatch.setattr(RandomState, "python_source", lambda self: 1 / 0)
+    recorder = CallRecorder(writer, 4, threading.get_ident(), native=native)
     _site.install(recorder)
 
     def double(x):
@@ -295,7 +299,8 @@ def test_call_whose_inputs_cannot_be_recorded_adopts_no_later_call(writer) -> No
         _site.install(None)
         recorder.close()
     assert [facts["parent"] for facts in writer.calls.values()] == [0, 0]
-    assert recorder.failures > 0
+    assert [facts["error"] for facts in writer.calls.values()] == ["_NotFollowed"] * 2
+    assert recorder.failures == 2
 
 
 def test_first_optimizer_to_step_is_the_clock(recorder, writer) -> None:
@@ -495,7 +500,12 @@ def test_parameters_can_be_swapped(recorder) -> None:
     assert torch.equal(site(0, module)(torch.ones(2)), module[0].bias)
 
 
-def test_exception_of_a_signal_handler_reaches_the_workload(recorder, monkeypatch) -> None:
+@pytest.mark.parametrize("native", [True, False])
+def test_exception_of_a_signal_handler_reaches_the_workload(writer, monkeypatch, native) -> None:
+    from opguard.core import _site
+    from opguard.core.recording.random_state import RandomState
+    from opguard.core.recording.recorder import CallRecorder
+
     class TimeLimitError(Exception):
         pass
 
@@ -505,13 +515,17 @@ def test_exception_of_a_signal_handler_reaches_the_workload(recorder, monkeypatc
     def interrupted(*_):
         signal.raise_signal(signal.SIGUSR1)
 
-    monkeypatch.setattr(recorder, "_begin", interrupted)
+    monkeypatch.setattr(RandomState, "python_source", interrupted)
+    recorder = CallRecorder(writer, 4, threading.get_ident(), native=native)
+    _site.install(recorder)
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(TimeLimitError):
             site(0, lambda x: x)(torch.ones(1))
     finally:
         signal.signal(signal.SIGUSR1, before)
+        _site.install(None)
+        recorder.close()
     assert recorder.failures == 0
 
 

@@ -8,7 +8,7 @@
 //! looking at tensors whose values are known, and [`TensorAccess::prove`] gives up unless every
 //! one of them agrees. Without a proof tensors are read through Python.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 
 use pyo3::prelude::*;
 
@@ -73,7 +73,7 @@ impl TensorAccess {
         if sets.len() < 3 {
             return None;
         }
-        let implementation_offset = only(16, object_bytes, |offset| {
+        let implementation_offset = only(16, object_bytes, 8, |offset| {
             probes.iter().all(|probe| {
                 let object = probe.tensor.as_ptr().cast::<u8>();
                 // SAFETY: every word lies inside the live Python object of the probe.
@@ -82,10 +82,9 @@ impl TensorAccess {
         })?;
         let size = probes
             .iter()
-            // SAFETY: the implementation is a live heap object of its own.
-            .map(|probe| unsafe { libc::malloc_usable_size(probe.implementation as *mut c_void) })
+            .map(|probe| allocated_bytes(probe.implementation))
             .min()?;
-        let keys_offset = only(16, size.min(512), |offset| {
+        let keys_offset = only(16, size.min(512), 8, |offset| {
             probes.iter().all(|probe| {
                 let object = std::ptr::with_exposed_provenance::<u8>(probe.implementation);
                 // SAFETY: the word lies inside the allocation, whose size was asked for above.
@@ -127,6 +126,17 @@ impl TensorAccess {
                 .cast::<u64>()
                 .read()
         }
+    }
+
+    /// Address of the first element; `None` where torch refuses one.
+    ///
+    /// # Safety
+    /// As for [`Self::view`].
+    pub unsafe fn data(&self, implementation: &*mut c_void) -> Option<usize> {
+        let mut data = std::ptr::null_mut();
+        // SAFETY: as in `view`.
+        let failed = unsafe { (self.functions.data_ptr)(implementation, &raw mut data) };
+        (failed == 0).then_some(data as usize)
     }
 
     /// The fields of a strided tensor with memory; `None` where torch refuses one.
@@ -174,17 +184,7 @@ impl TensorAccess {
 impl Functions {
     /// The functions of a loaded library; `None` if one is missing.
     fn load(library: &str) -> Option<Self> {
-        let path = CString::new(library).ok()?;
-        // SAFETY: the path is a C string; a library that is loaded already runs no initialiser.
-        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-        if library.is_null() {
-            return None;
-        }
-        let find = |name: &std::ffi::CStr| {
-            // SAFETY: both arguments are valid; the result is checked.
-            let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
-            (!symbol.is_null()).then_some(symbol)
-        };
+        let find = |name: &CStr| symbol(library, name);
         // A lazily cloned storage is copied when its address for writing is asked for.
         let data_ptr =
             find(c"torch_get_const_data_ptr").or_else(|| find(c"aoti_torch_get_data_ptr"))?;
@@ -211,10 +211,29 @@ impl Functions {
     }
 }
 
-/// The only multiple of 8 in `from..to` that satisfies `holds`, reading 8 bytes each.
-fn only(from: usize, to: usize, holds: impl Fn(usize) -> bool) -> Option<usize> {
-    let mut found = (from..=to.saturating_sub(8))
-        .step_by(8)
+/// A function of a library that is loaded already; `None` if it has none of that name.
+pub fn symbol(library: &str, name: &CStr) -> Option<*mut c_void> {
+    let path = CString::new(library).ok()?;
+    // SAFETY: the path is a C string; a library that is loaded already runs no initialiser.
+    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if library.is_null() {
+        return None;
+    }
+    // SAFETY: both arguments are valid; the result is checked.
+    let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
+    (!symbol.is_null()).then_some(symbol)
+}
+
+/// Bytes of the allocation of a live heap object of its own.
+pub fn allocated_bytes(address: usize) -> usize {
+    // SAFETY: the caller names a live object that was allocated by itself; nothing is written.
+    unsafe { libc::malloc_usable_size(address as *mut c_void) }
+}
+
+/// The only multiple of `step` in `from..to` that satisfies `holds`, reading `step` bytes each.
+pub fn only(from: usize, to: usize, step: usize, holds: impl Fn(usize) -> bool) -> Option<usize> {
+    let mut found = (from..=to.saturating_sub(step))
+        .step_by(step)
         .filter(|&offset| holds(offset));
     let first = found.next()?;
     found.next().is_none().then_some(first)

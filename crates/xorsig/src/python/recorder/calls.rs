@@ -2,44 +2,34 @@
 
 use std::sync::atomic::Ordering;
 
-use pyo3::exceptions::PyBaseException;
+use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use pyo3::{ffi, intern};
 
+use super::called::Called;
+use super::closing::{Ending, NOT_FOLLOWED, Unusual};
 use super::flatten::Found;
 use super::frame::CallFrame;
-use super::sink::End;
+use super::modules::Walk;
+use super::opening::{Identities, Opened};
 use super::slots::Slots;
 use super::state::State;
-use super::{Recorder, role};
+use super::{Recorder, phase, role};
 use crate::capture::append::Begin;
 
-const FORWARD: u8 = 0;
-const BACKWARD: u8 = 1;
-const OPTIMIZER: u8 = 2;
-const RECOMPUTED: u32 = 2;
-/// How `torch.utils.checkpoint` ends a recomputation early.
-const STOP_RECOMPUTATION: &str = "_StopRecomputationError";
-
-/// A natively recorded call while it runs.
-pub struct Native<'py> {
-    pub(super) frame: Bound<'py, CallFrame>,
-    pub(super) random: Option<Bound<'py, PyDict>>,
-    optimizer_depth: i64,
-}
-
 impl Recorder {
-    /// Records the inputs of a call that can only read its arguments.
+    /// Records the inputs of a call.
     ///
-    /// `None`, and nothing recorded, if the call may be of another kind.
+    /// `None`, and nothing recorded, if the Python half is to look at it: it holds more than plain
+    /// tensors and values, a mode of the workload is active, or it is not to be recorded at all.
     pub fn begin_native<'py>(
         this: &Bound<'py, Self>,
         site: u32,
         callee: &Bound<'py, PyAny>,
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Option<Native<'py>>> {
+    ) -> PyResult<Option<Bound<'py, CallFrame>>> {
         let py = this.py();
         let recorder = this.get();
         let Some(_busy) = recorder.enter() else {
@@ -50,190 +40,167 @@ impl Recorder {
         };
         let state = &mut *state;
         let deep = state.deep.bind(py);
-        if (!deep.is_empty() && deep.contains(site)?)
+        if !state.native
+            || (!deep.is_empty() && deep.contains(site)?)
             || recorder.paused.load(Ordering::Relaxed)
             || recorder.stack.bind(py).len() >= recorder.max_nested_calls
+            || state.torch.has_modes(py)?
         {
             return Ok(None);
         }
-        let Some((plan, owner)) = state
+        let depth = recorder.optimizer_depth.load(Ordering::Relaxed);
+        let plan = state
             .plans
-            .find(callee, |item| state.reader.is_tensor(item))?
-        else {
-            return Ok(None);
-        };
-        if !plan.allows(args.len(), kwargs)? || state.torch.has_modes(py)? {
-            return Ok(None);
-        }
-        let optimizer_depth = recorder.optimizer_depth.load(Ordering::Relaxed);
-        let phase = if optimizer_depth > 0 {
-            OPTIMIZER
-        } else if state.torch.in_backward(py)? {
-            BACKWARD
-        } else {
-            FORWARD
-        };
-        if !state.phases.contains(&phase) {
-            return Ok(None);
-        }
-        let mut found = Found::default();
-        let mut flattener = state.flattener();
-        for (index, item) in args.iter().enumerate() {
-            let slot = flattener.slots.argument(index);
-            if !flattener.flatten(&item, slot, 0, &mut found)? {
+            .find(callee, |item| state.reader.is_tensor(item))?;
+        if let Some((plan, owner)) = plan
+            && plan.allows(args.len(), kwargs)?
+        {
+            let phase = recorder.phase(state, py, false)?;
+            if !state.phases.contains(&phase) {
                 return Ok(None);
             }
+            let Some(mut found) = state.arguments(args, kwargs)? else {
+                return Ok(None);
+            };
+            found
+                .tensors
+                .extend(owner.map(|owner| (Slots::SELF, owner)));
+            let frame = Bound::new(py, CallFrame::beginning(depth))?;
+            recorder.open_pure(state, &frame, site, phase, plan.name, &found)?;
+            if plan.random {
+                let random = Some((state.random.digests(py, &mut state.reader, false)?, false));
+                let opened = Opened {
+                    reads_only: true,
+                    random,
+                    ..Opened::default()
+                };
+                *frame.get().opened() = Some(Box::new(opened));
+            }
+            return Ok(Some(frame));
         }
-        for (key, item) in kwargs.into_iter().flatten() {
-            let slot = flattener.slots.keyword(key.extract()?);
-            if !flattener.flatten(&item, slot, 0, &mut found)? {
+        if state.known.is_unusual() {
+            return Ok(None);
+        }
+        let Some(found) = state.arguments(args, kwargs)? else {
+            return Ok(None);
+        };
+        let nothing = PyTuple::empty(py);
+        let facts = (callee, &nothing, &nothing, &nothing);
+        let called = Called::from_python(&state.describe.bind(py).call1(facts)?)?;
+        let usual = called.optimizers.is_empty()
+            && called
+                .owner
+                .as_ref()
+                .is_none_or(|owner| state.reader.is_tensor(owner));
+        if !usual
+            || !state
+                .phases
+                .contains(&recorder.phase(state, py, called.is_step)?)
+        {
+            return Ok(None);
+        }
+        let mut walks = Vec::new();
+        if let Some(module) = &called.module {
+            if !state.naming.is_torchs(module)? {
                 return Ok(None);
             }
+            let walk = Walk::of(module, &state.naming, &Identities::default())?;
+            if !walk.all(|tensor| state.reader.is_tensor(tensor)) {
+                return Ok(None);
+            }
+            walks.push((String::new(), walk));
         }
-        if let Some(owner) = owner {
-            found.tensors.push((Slots::SELF, owner));
+        let frame = Bound::new(py, CallFrame::beginning(depth))?;
+        match recorder.open(state, &frame, site, &called, found, walks) {
+            Ok(()) => Ok(Some(frame)),
+            Err(error) => {
+                if frame.get().number() != 0 {
+                    // Begun in the capture but not followed: end it, or it would adopt later calls.
+                    recorder.pop(py, frame.as_any())?;
+                    state.rows.clear();
+                    let error = state.sink.name(py, NOT_FOLLOWED)?;
+                    let end = super::sink::End {
+                        status: 1,
+                        flags: 0,
+                        error,
+                    };
+                    state
+                        .sink
+                        .write(py, frame.get().number(), &state.rows, Some(end))?;
+                }
+                Err(error)
+            }
         }
+    }
+
+    /// Records that a call begins which can only read its arguments.
+    fn open_pure(
+        &self,
+        state: &mut State,
+        frame: &Bound<'_, CallFrame>,
+        site: u32,
+        phase: u8,
+        callee: u32,
+        found: &Found<'_>,
+    ) -> PyResult<()> {
+        let py = frame.py();
         state.rows.clear();
         for (slot, tensor) in &found.tensors {
             state.record(role::INPUT, *slot, tensor)?;
         }
-        for (slot, text) in found.values {
-            state.rows.value(role::INPUT, slot, text);
+        for (slot, text) in &found.values {
+            state.rows.value(role::INPUT, *slot, text.clone());
         }
-        let parent = match recorder.top(py) {
-            Some(frame) => frame.get().number(),
-            None => 0,
-        };
         let begin = Begin {
-            parent,
+            parent: self.top(py).map_or(0, |parent| parent.get().number()),
             site,
-            step: recorder.step.load(Ordering::Relaxed),
+            step: self.step(),
             phase,
             thread: 0,
             flags: 0,
-            callee: plan.name,
+            callee,
         };
-        let random = match plan.random {
-            true => Some(state.torch.random(py)?),
-            false => None,
-        };
-        let call = state.sink.begin(py, begin, &state.rows)?;
-        recorder.count(&state.rows);
-        recorder.calls.fetch_add(1, Ordering::Relaxed);
-        let frame = Bound::new(py, CallFrame::begun(call, 0))?;
-        recorder.stack.bind(py).append(&frame)?;
-        Ok(Some(Native {
-            frame,
-            random,
-            optimizer_depth,
-        }))
+        frame.get().begun(state.sink.begin(py, begin, &state.rows)?);
+        self.count(&state.rows);
+        self.count_call();
+        self.stack.bind(py).append(frame)
     }
 
     /// Records the outputs of a call, or that it raised.
     pub fn finish_native(
         this: &Bound<'_, Self>,
-        native: &Native<'_>,
-        result: Result<&Bound<'_, PyAny>, &Bound<'_, PyBaseException>>,
+        frame: &Bound<'_, CallFrame>,
+        ending: &Ending<'_, '_>,
     ) -> PyResult<()> {
         let py = this.py();
         let recorder = this.get();
-        if !recorder.pop(py, native.frame.as_any())? {
-            return Ok(());
-        }
-        let depth = native.optimizer_depth;
-        recorder.optimizer_depth.store(depth, Ordering::Relaxed);
-        let Some(_busy) = recorder.enter() else {
+        let Some(left_deep) = recorder.pop(py, frame.as_any())? else {
             return Ok(());
         };
-        let call = native.frame.get().number();
-        let effects = native.frame.get().found();
-        let effects = (!effects.is_empty()).then(|| effects.clone());
-        let mut end = End::default();
-        let mut unusual = None;
+        if left_deep {
+            this.call_method0(intern!(py, "_left_deep_calls"))?;
+        }
+        let depth = frame.get().depth();
+        recorder.optimizer_depth.store(depth, Ordering::Relaxed);
         {
-            let Some(mut state) = recorder.state(py) else {
+            let Some(_busy) = recorder.enter() else {
                 return Ok(());
             };
-            let state = &mut *state;
-            state.rows.clear();
-            match result {
-                Ok(result) => {
-                    if !Self::outputs(this, state, call, result)? {
-                        state.rows.clear();
-                        unusual = Some(result);
-                    }
-                }
-                Err(error) => {
-                    let name = error.get_type().name()?;
-                    let name = name.to_str()?;
-                    if name == STOP_RECOMPUTATION {
-                        end.flags = RECOMPUTED;
-                    } else {
-                        end.status = 1;
-                        end.error = state.sink.name(py, name)?;
-                    }
-                }
-            }
-            if unusual.is_none() && effects.is_none() {
-                return state.end(recorder, py, native, end);
-            }
-            recorder.count(&state.rows);
-            state.sink.write(py, call, &state.rows, None)?;
-        }
-        // The Python recorder uses the same state: the lock is free here.
-        if let Some(result) = unusual {
-            this.call_method1(intern!(py, "_native_results"), (call, result))?;
-        }
-        if let Some(effects) = effects {
-            this.call_method1(intern!(py, "_native_effects"), (call, effects))?;
-        }
-        let Some(mut state) = recorder.state(py) else {
-            return Ok(());
-        };
-        state.rows.clear();
-        state.end(recorder, py, native, end)
-    }
-
-    /// Gathers the records of a result; `false` if it holds anything unusual.
-    fn outputs(
-        this: &Bound<'_, Self>,
-        state: &mut State,
-        call: u64,
-        result: &Bound<'_, PyAny>,
-    ) -> PyResult<bool> {
-        let py = this.py();
-        let mut found = Found::default();
-        let mut flattener = state.flattener();
-        if !flattener.flatten(result, Slots::OUT, 0, &mut found)? {
-            return Ok(false);
-        }
-        for (_, tensor) in &found.tensors {
-            if state.reader.plain(tensor)?.is_none() {
-                return Ok(false);
+            if Self::close(this, frame, ending, Unusual::Leave, None)? {
+                return Ok(());
             }
         }
-        for (slot, tensor) in &found.tensors {
-            state.record(role::OUTPUT, *slot, tensor)?;
-            if !state.phases.contains(&BACKWARD) {
-                continue;
-            }
-            if let Some(node) = state.torch.accessors.node(tensor)? {
-                let slot = state.slots.gradient_id(py, *slot, &state.sink)?;
-                let (watched, accessors) = (&mut state.watched, &state.torch.accessors);
-                watched.watch(this, accessors, &node, tensor, (call, slot))?;
-            }
+        if let Ending::Returned(result) = ending {
+            this.call_method1(intern!(py, "_finish_unusual"), (frame, result))?;
         }
-        for (slot, text) in found.values {
-            state.rows.value(role::OUTPUT, slot, text);
-        }
-        Ok(true)
+        Ok(())
     }
 
     /// Records a gradient under each of the places that it belongs to.
     pub fn on_gradient(
         this: &Bound<'_, Self>,
         gradient: &Bound<'_, PyAny>,
-        places: &[(u64, u32)],
+        places: impl Iterator<Item = (u64, u32)> + Clone,
     ) -> PyResult<()> {
         let py = this.py();
         let recorder = this.get();
@@ -242,7 +209,7 @@ impl Recorder {
                 return Ok(());
             };
             if let Some(mut state) = recorder.state(py)
-                && state.gradient(recorder, gradient, places)?
+                && state.gradient(recorder, gradient, places.clone())?
             {
                 return Ok(());
             }
@@ -250,17 +217,30 @@ impl Recorder {
         let places = {
             let state = recorder.state(py);
             let spelled = |slot| state.as_ref().map(|state| state.slots.gradient(slot));
-            let places = places
-                .iter()
-                .map(|&(call, slot)| (call, spelled(slot).unwrap_or_default()));
+            let places = places.map(|(call, slot)| (call, spelled(slot).unwrap_or_default()));
             places.collect::<Vec<_>>()
         };
         this.call_method1(intern!(py, "_on_gradient"), (gradient, places))?;
         Ok(())
     }
 
-    /// Removes a frame and those above it from the stack; `false` if it is not there.
-    fn pop(&self, py: Python<'_>, frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    /// The phase of a call that begins now.
+    pub(super) fn phase(&self, state: &State, py: Python<'_>, is_step: bool) -> PyResult<u8> {
+        if is_step || self.optimizer_depth.load(Ordering::Relaxed) > 0 {
+            return Ok(phase::OPTIMIZER);
+        }
+        let backward = state.torch.in_backward(py)?;
+        Ok(if backward {
+            phase::BACKWARD
+        } else {
+            phase::FORWARD
+        })
+    }
+
+    /// Removes a frame and those above it from the stack; `None` if it is not there.
+    ///
+    /// Tells whether operators were recorded in one of those above.
+    fn pop(&self, py: Python<'_>, frame: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
         // A generator that was abandoned, or an exception past inner calls, leaves frames behind.
         let stack = self.stack.bind(py);
         let length = stack.len();
@@ -268,8 +248,13 @@ impl Recorder {
             .rev()
             .find(|&i| stack.get_item(i).is_ok_and(|item| item.is(frame)))
         else {
-            return Ok(false);
+            return Ok(None);
         };
+        let is_deep = |i| {
+            let above = stack.get_item(i).ok();
+            above.is_some_and(|f| f.cast::<CallFrame>().is_ok_and(|f| f.get().deep()))
+        };
+        let left_deep = (position + 1..length).any(is_deep);
         // SAFETY: the list is alive and the slice lies in it.
         let done = unsafe {
             ffi::PyList_SetSlice(
@@ -282,7 +267,32 @@ impl Recorder {
         if done != 0 {
             Err(PyErr::fetch(py))
         } else {
-            Ok(true)
+            Ok(Some(left_deep))
         }
+    }
+}
+
+impl State {
+    /// What the arguments of a call hold; `None` if that is not plain.
+    fn arguments<'py>(
+        &mut self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Option<Found<'py>>> {
+        let mut found = Found::default();
+        let mut flattener = self.flattener();
+        for (index, item) in args.iter().enumerate() {
+            let slot = flattener.slots.argument(index);
+            if !flattener.flatten(&item, slot, 0, &mut found)? {
+                return Ok(None);
+            }
+        }
+        for (key, item) in kwargs.into_iter().flatten() {
+            let slot = flattener.slots.keyword(key.extract()?);
+            if !flattener.flatten(&item, slot, 0, &mut found)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(found))
     }
 }

@@ -1,23 +1,32 @@
 //! What calls did to known parameters and gradients.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 
+use super::hashing::Numbers;
 use super::state::Reading;
+
+/// A slot that is spelled and interned once.
+#[derive(Debug)]
+pub struct Name {
+    pub text: String,
+    pub id: u32,
+}
 
 /// A known parameter or gradient before and after a change; `None` where it was absent.
 #[derive(Clone)]
 pub struct Effect {
+    pub slot: Arc<Name>,
     pub before: Option<Reading>,
     pub after: Option<Reading>,
 }
 
 #[derive(Default)]
 struct Table {
-    effects: Vec<(String, Effect)>,
-    by_slot: HashMap<String, usize>,
+    effects: Vec<Effect>,
+    /// By id of the slot.
+    positions: Numbers<u32, usize>,
 }
 
 /// Changes by slot, in the order in which they were first seen.
@@ -31,22 +40,16 @@ impl Effects {
     }
 
     /// Adds a change; the value before the first change of a slot stays.
-    pub fn add(&self, slot: String, effect: Effect) {
-        let table = &mut *self.table();
-        match table.by_slot.get(&slot) {
-            Some(&position) => table.effects[position].1.after = effect.after,
-            None => {
-                table.by_slot.insert(slot.clone(), table.effects.len());
-                table.effects.push((slot, effect));
-            }
-        }
+    pub fn add(&self, effect: Effect) {
+        self.table().add(effect);
     }
 
     /// Adds the changes of `later`.
     pub fn merge(&self, later: &Self) {
         if !Arc::ptr_eq(&self.0, &later.0) {
-            for (slot, effect) in later.list() {
-                self.add(slot, effect);
+            let (mut table, later) = (self.table(), later.table());
+            for effect in &later.effects {
+                table.add(effect.clone());
             }
         }
     }
@@ -56,9 +59,21 @@ impl Effects {
         self.table().effects.is_empty()
     }
 
-    /// Every change.
-    pub fn list(&self) -> Vec<(String, Effect)> {
-        self.table().effects.clone()
+    /// Hands every change to `write`.
+    pub fn each(&self, mut write: impl FnMut(&Effect) -> PyResult<()>) -> PyResult<()> {
+        self.table().effects.iter().try_for_each(&mut write)
+    }
+}
+
+impl Table {
+    fn add(&mut self, effect: Effect) {
+        match self.positions.get(&effect.slot.id) {
+            Some(&position) => self.effects[position].after = effect.after,
+            None => {
+                self.positions.insert(effect.slot.id, self.effects.len());
+                self.effects.push(effect);
+            }
+        }
     }
 }
 

@@ -18,12 +18,45 @@ const MAX_SLOTS: usize = 1024;
 /// From this many numbers on a sequence is one value.
 const MANY_NUMBERS: usize = 9;
 
-/// The tensors and values inside arguments or results, in order.
+/// What is inside arguments or results, in order.
 #[derive(Default)]
 pub struct Found<'py> {
     pub tensors: Vec<(Slot, Bound<'py, PyAny>)>,
     /// Id of the slot, and the text.
     pub values: Vec<(u32, Arc<str>)>,
+    /// Spelling of the slot, and the module.
+    pub modules: Vec<(String, Bound<'py, PyAny>)>,
+    pub optimizers: Vec<Bound<'py, PyAny>>,
+}
+
+/// Slots and items of what Python's `flatten` found: tensors, values, modules, optimizers.
+type Flattened<'py> = (
+    Vec<(String, Bound<'py, PyAny>)>,
+    Vec<(String, String)>,
+    Vec<(String, Bound<'py, PyAny>)>,
+    Vec<Bound<'py, PyAny>>,
+);
+
+impl<'py> Found<'py> {
+    /// From what Python's `flatten` found.
+    pub fn from_python(
+        flattened: &Bound<'py, PyAny>,
+        slots: &mut Slots,
+        sink: &Sink,
+    ) -> PyResult<Self> {
+        let py = flattened.py();
+        let (tensors, values, modules, optimizers) = flattened.extract::<Flattened<'py>>()?;
+        let named = |(slot, tensor): (String, Bound<'py, PyAny>)| (slots.named(&slot), tensor);
+        let tensors = tensors.into_iter().map(named).collect();
+        let values = values.into_iter();
+        let values = values.map(|(slot, text)| Ok((sink.name(py, &slot)?, text.into())));
+        Ok(Self {
+            tensors,
+            values: values.collect::<PyResult<_>>()?,
+            modules,
+            optimizers,
+        })
+    }
 }
 
 /// What flattening needs.

@@ -1,17 +1,17 @@
 //! Gradients of recorded outputs, attributed to the forward calls that made them.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::Recorder;
+use super::hashing::Numbers;
 
-/// Calls and slots of the gradients of a node's outputs, by number of the output.
-pub type Places = Vec<(usize, Vec<(u64, u32)>)>;
+/// Number of the output of the node, call and slot, of each gradient to record.
+pub type Places = Vec<(usize, u64, u32)>;
 
 /// A hook before an autograd node runs: it records the gradients that the node gets.
 ///
@@ -30,58 +30,95 @@ impl GradientHook {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        for (output, places) in places {
-            let Ok(gradient) = gradients.get_item(output) else {
+        for (index, (output, ..)) in places.iter().enumerate() {
+            let is_same = |place: &&(usize, u64, u32)| place.0 == *output;
+            if places[..index].iter().any(|place| is_same(&place)) {
+                continue;
+            }
+            let Ok(gradient) = gradients.get_item(*output) else {
                 continue;
             };
             if !gradient.is_none() {
-                Recorder::on_gradient(self.recorder.bind(py), &gradient, &places)?;
+                let places = places.iter().filter(is_same);
+                let places = places.map(|&(_, call, slot)| (call, slot));
+                Recorder::on_gradient(self.recorder.bind(py), &gradient, places)?;
             }
         }
         Ok(())
     }
+}
 
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.recorder)
+/// Stands in for torch's registration of hooks while a recorder lives.
+///
+/// For every hook torch calls its own Python function, which makes a handle by which the hook can
+/// be removed. That takes longer than recording the call; hooks of the recorder are not removed,
+/// and get none. Every other hook is registered by torch's function.
+///
+/// Args:
+///     original: torch's ``_register_hook(hooks, hook)``.
+///     hooks_type: Class of the dictionaries of hooks, ``collections.OrderedDict``.
+#[pyclass(frozen, module = "xorsig")]
+pub struct HookRegistration {
+    original: Py<PyAny>,
+    hooks_type: Py<PyAny>,
+}
+
+#[pymethods]
+impl HookRegistration {
+    #[new]
+    fn new(original: Py<PyAny>, hooks_type: Py<PyAny>) -> Self {
+        Self {
+            original,
+            hooks_type,
+        }
+    }
+
+    fn __call__<'py>(
+        &self,
+        hooks: &Bound<'py, PyAny>,
+        hook: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = hook.py();
+        if !hooks.is_none() || !hook.is_exact_instance_of::<GradientHook>() {
+            return self.original.bind(py).call1((hooks, hook));
+        }
+        let hooks = self.hooks_type.bind(py).call0()?;
+        // Numbers of handles are not negative.
+        hooks.set_item(-1, hook)?;
+        Ok(PyTuple::new(py, [hooks, py.None().into_bound(py)])?.into_any())
     }
 }
 
 /// The nodes that have a hook already.
 #[derive(Default)]
 pub struct Watched {
-    /// By sequence number and type of the node. A hook lives exactly as long as its node, and two
-    /// nodes of one thread never have the same number.
-    nodes: HashMap<(u64, usize), Weak<Mutex<Places>>>,
+    /// By what tells nodes apart that live at the same time. A hook lives exactly as long as its
+    /// node.
+    nodes: Numbers<NodeKey, Weak<Mutex<Places>>>,
     sweep_at: usize,
 }
+
+/// The address of a node; without it, its sequence number and type: two nodes of one thread never
+/// have the same number.
+type NodeKey = (u64, usize);
 
 /// Properties of tensors and nodes, called without attribute look-ups by name.
 pub struct Accessors {
     requires_grad: Getter,
     grad_fn: Getter,
     output_number: Getter,
-    version: Getter,
     is_leaf: Getter,
     gradient: Getter,
 }
 
 impl Accessors {
-    /// From the descriptors of `requires_grad`, `grad_fn`, `output_nr`, `_version`, `is_leaf` and
-    /// `grad`.
-    pub fn new(py: Python<'_>, descriptors: [Py<PyAny>; 6]) -> PyResult<Self> {
-        let [
-            requires_grad,
-            grad_fn,
-            output_number,
-            version,
-            is_leaf,
-            gradient,
-        ] = descriptors;
+    /// From the descriptors of `requires_grad`, `grad_fn`, `output_nr`, `is_leaf` and `grad`.
+    pub fn new(py: Python<'_>, descriptors: [Py<PyAny>; 5]) -> PyResult<Self> {
+        let [requires_grad, grad_fn, output_number, is_leaf, gradient] = descriptors;
         Ok(Self {
             requires_grad: Getter::new(py, requires_grad)?,
             grad_fn: Getter::new(py, grad_fn)?,
             output_number: Getter::new(py, output_number)?,
-            version: Getter::new(py, version)?,
             is_leaf: Getter::new(py, is_leaf)?,
             gradient: Getter::new(py, gradient)?,
         })
@@ -89,9 +126,6 @@ impl Accessors {
 
     /// The node that made a tensor, if gradients flow back through it.
     pub fn node<'py>(&self, tensor: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if !self.requires_grad(tensor)? {
-            return Ok(None);
-        }
         match self.grad_fn.get(tensor) {
             Ok(node) => Ok((!node.is_none()).then_some(node)),
             // A view whose base was changed in place so that its history is undefined.
@@ -103,11 +137,6 @@ impl Accessors {
     /// Whether a tensor gets gradients.
     pub fn requires_grad(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.requires_grad.get(tensor)?.is_truthy()
-    }
-
-    /// How often a tensor was written to through the dispatcher.
-    pub fn version(&self, tensor: &Bound<'_, PyAny>) -> PyResult<i64> {
-        self.version.get(tensor)?.extract()
     }
 
     /// The gradient of a leaf, if it has one.
@@ -125,26 +154,33 @@ impl Accessors {
 }
 
 impl Watched {
-    /// Records the gradient of `tensor`, an output of `node`, under `call` and `slot`.
+    /// Records the gradient of `tensor`, an output of `node`, under `place`: a call and a slot.
+    ///
+    /// Args:
+    ///     address: Address of the node; 0 where it is not known.
     pub fn watch(
         &mut self,
         recorder: &Bound<'_, Recorder>,
         accessors: &Accessors,
-        node: &Bound<'_, PyAny>,
+        (node, address): (&Bound<'_, PyAny>, usize),
         tensor: &Bound<'_, PyAny>,
-        place: (u64, u32),
+        (call, slot): (u64, u32),
     ) -> PyResult<()> {
         let py = node.py();
-        let output = accessors.output_number(tensor)?;
-        let sequence = node
-            .call_method0(intern!(py, "_sequence_nr"))?
-            .extract::<u64>()?;
-        let key = (sequence, node.get_type_ptr() as usize);
+        let place = (accessors.output_number(tensor)?, call, slot);
+        let key = match address {
+            0 => {
+                let sequence = node.call_method0(intern!(py, "_sequence_nr"))?;
+                (sequence.extract()?, node.get_type_ptr() as usize)
+            }
+            address => (address as u64, 0),
+        };
         if let Some(places) = self.nodes.get(&key).and_then(Weak::upgrade) {
-            add(&places, output, place);
+            let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
+            places.push(place);
             return Ok(());
         }
-        let places = Arc::new(Mutex::new(vec![(output, vec![place])]));
+        let places = Arc::new(Mutex::new(vec![place]));
         if self.nodes.len() >= self.sweep_at {
             self.nodes.retain(|_, places| places.strong_count() > 0);
             self.sweep_at = (2 * self.nodes.len()).max(1024);
@@ -156,14 +192,6 @@ impl Watched {
         };
         node.call_method1(intern!(py, "register_prehook"), (hook,))?;
         Ok(())
-    }
-}
-
-fn add(places: &Mutex<Places>, output: usize, place: (u64, u32)) {
-    let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
-    match places.iter_mut().find(|(number, _)| *number == output) {
-        Some((_, all)) => all.push(place),
-        None => places.push((output, vec![place])),
     }
 }
 

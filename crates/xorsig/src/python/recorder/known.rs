@@ -1,19 +1,15 @@
 //! Known parameters: their names, and what calls do to them and to their gradients.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyWeakrefReference};
 
-use super::effects::{Effect, Effects};
+use super::effects::{Effect, Effects, Name};
+use super::hashing::Numbers;
+use super::look::{GradientKey, Key};
 use super::state::{Reading, State};
-
-/// Version counter and address, as far as a tensor has them.
-type Key = (i64, usize);
-/// Identity, version counter and address of a gradient; zeros without one.
-type GradientKey = (usize, i64, usize);
 
 /// Where a parameter is found again. A weak reference to the tensor itself would make
 /// `torch.utils.swap_tensors` raise, which modules use to convert their parameters.
@@ -34,7 +30,7 @@ struct Entry {
     identity: usize,
     owner: Py<PyWeakrefReference>,
     place: Place,
-    name: String,
+    names: Arc<Names>,
     by_position: bool,
     key: Key,
     reading: Reading,
@@ -42,12 +38,43 @@ struct Entry {
     gradient: Option<Reading>,
 }
 
+/// The slots of a parameter.
+pub struct Names {
+    /// What it is called.
+    pub name: String,
+    pub parameter: Arc<Name>,
+    pub gradient: Arc<Name>,
+}
+
+impl Names {
+    fn new(state: &State, py: Python<'_>, name: &str) -> PyResult<Arc<Self>> {
+        let slot = |text: String| {
+            let id = state.sink.name(py, &text)?;
+            PyResult::Ok(Arc::new(Name { text, id }))
+        };
+        Ok(Arc::new(Self {
+            name: name.to_owned(),
+            parameter: slot(format!("param.{name}"))?,
+            gradient: slot(format!("grad.param.{name}"))?,
+        }))
+    }
+}
+
+/// The module whose parameters were looked up last: those of one module follow one another.
+#[derive(Default)]
+struct LastOwner<'py> {
+    reference: usize,
+    fields: Option<Bound<'py, PyDict>>,
+}
+
 /// Parameters seen in called modules and stepped optimizers, by identity: names change after
 /// construction or resizing, and two modules may share one parameter.
 #[derive(Default)]
 pub struct Known {
     entries: Vec<Entry>,
-    by_identity: HashMap<usize, usize>,
+    by_identity: Numbers<usize, usize>,
+    /// Whether some are of a kind that may bring code of its own.
+    unusual: bool,
 }
 
 /// Where a parameter was met.
@@ -62,7 +89,17 @@ pub struct Met<'a, 'py> {
 
 impl Entry {
     /// The parameter; `None` once its owner is gone or holds another one instead.
-    fn find<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn find<'py>(
+        &self,
+        py: Python<'py>,
+        last: &mut LastOwner<'py>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let reference = self.owner.as_ptr() as usize;
+        if let (Place::Field(name), Some(fields)) = (&self.place, &last.fields)
+            && last.reference == reference
+        {
+            return Ok(self.if_same(fields.get_item(name)?));
+        }
         // SAFETY: the reference is a weak reference; what it gives is borrowed, and taken at once.
         let owner = unsafe {
             let owner = pyo3::ffi::PyWeakref_GetObject(self.owner.as_ptr());
@@ -75,9 +112,17 @@ impl Entry {
             Place::Itself => return Ok(Some(owner)),
             Place::Field(name) => {
                 let fields = owner.getattr(intern!(py, "_parameters"))?;
-                match fields.cast_exact::<PyDict>() {
-                    Ok(fields) => fields.get_item(name)?,
-                    Err(_) => Some(fields.call_method1(intern!(py, "get"), (name,))?),
+                match fields.cast_into_exact::<PyDict>() {
+                    Ok(fields) => {
+                        let found = fields.get_item(name)?;
+                        let fields = Some(fields);
+                        *last = LastOwner { reference, fields };
+                        found
+                    }
+                    Err(error) => {
+                        let fields = error.into_inner();
+                        Some(fields.call_method1(intern!(py, "get"), (name,))?)
+                    }
                 }
             }
             Place::Group(group, index) => owner
@@ -87,17 +132,28 @@ impl Entry {
                 .and_then(|parameters| parameters.get_item(*index))
                 .ok(),
         };
-        Ok(found.filter(|found| found.as_ptr() as usize == self.identity))
+        Ok(self.if_same(found))
+    }
+
+    fn if_same<'py>(&self, found: Option<Bound<'py, PyAny>>) -> Option<Bound<'py, PyAny>> {
+        found.filter(|found| found.as_ptr() as usize == self.identity)
     }
 }
 
 impl Known {
+    /// Whether some parameters are of a kind that may bring code of its own, so that they are only
+    /// looked at within the guard against it.
+    pub fn is_unusual(&self) -> bool {
+        self.unusual
+    }
+
     /// Position of a parameter that is known and still where it was.
     fn position(&self, parameter: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
         let Some(&position) = self.by_identity.get(&(parameter.as_ptr() as usize)) else {
             return Ok(None);
         };
-        let found = self.entries[position].find(parameter.py())?;
+        let entry = &self.entries[position];
+        let found = entry.find(parameter.py(), &mut LastOwner::default())?;
         Ok(found.filter(|found| found.is(parameter)).map(|_| position))
     }
 
@@ -105,33 +161,36 @@ impl Known {
     /// until there is another.
     ///
     /// Returns its position, and whether it is new.
-    pub fn learn(
+    fn learn(
         &mut self,
         state: &mut State,
         parameter: &Bound<'_, PyAny>,
         met: Met<'_, '_>,
     ) -> PyResult<(usize, bool)> {
+        let py = parameter.py();
         let by_position = matches!(met.place, Place::Group(..));
         if let Some(position) = self.position(parameter)? {
             let entry = &mut self.entries[position];
-            if !by_position && (entry.by_position || met.name.len() > entry.name.len()) {
-                met.name.clone_into(&mut entry.name);
+            let longer = met.name.len() > entry.names.name.len();
+            if !by_position && (entry.by_position || longer) {
+                entry.names = Names::new(state, py, met.name)?;
                 entry.by_position = false;
             }
             return Ok((position, false));
         }
         let identity = parameter.as_ptr() as usize;
-        let (gradient_key, gradient) = state.gradient_of(parameter)?;
+        self.unusual |= !state.reader.is_tensor(parameter);
+        let look = state.look(parameter)?;
         let entry = Entry {
             identity,
             owner: PyWeakrefReference::new(met.owner)?.unbind(),
             place: met.place,
-            name: met.name.to_owned(),
+            names: Names::new(state, py, met.name)?,
             by_position,
-            key: state.key(parameter)?,
+            key: look.key,
             reading: state.reading(parameter)?,
-            gradient_key,
-            gradient,
+            gradient_key: look.gradient_key,
+            gradient: state.gradient_of(parameter)?,
         };
         let position = match self.by_identity.get(&identity) {
             Some(&position) => {
@@ -162,7 +221,7 @@ impl Known {
         let (position, new) = self.learn(state, parameter, met)?;
         let entry = &mut self.entries[position];
         if !new {
-            let key = state.key(parameter)?;
+            let key = state.look(parameter)?.key;
             if fresh || entry.key != key {
                 entry.key = key;
                 entry.reading = state.reading(parameter)?;
@@ -171,10 +230,10 @@ impl Known {
         Ok(Arc::clone(&entry.reading))
     }
 
-    /// The longest known name; `None` for a parameter never seen.
-    pub fn name(&self, parameter: &Bound<'_, PyAny>) -> PyResult<Option<&str>> {
+    /// The slots of a parameter, by its longest known name; `None` for one never seen.
+    fn names(&self, parameter: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Names>>> {
         let position = self.position(parameter)?;
-        Ok(position.map(|position| self.entries[position].name.as_str()))
+        Ok(position.map(|position| Arc::clone(&self.entries[position].names)))
     }
 
     /// Gathers the records of the gradients of all known parameters, `None` where there is none.
@@ -186,14 +245,21 @@ impl Known {
         py: Python<'_>,
         role: u8,
     ) -> PyResult<()> {
+        let mut last = LastOwner::default();
         for entry in &mut self.entries {
-            let Some(parameter) = entry.find(py)? else {
+            let Some(parameter) = entry.find(py, &mut last)? else {
                 continue;
             };
             if state.torch.accessors.requires_grad(&parameter)? {
-                (entry.gradient_key, entry.gradient) = state.gradient_of(&parameter)?;
-                let slot = format!("grad.param.{}", entry.name);
-                state.gather(py, role, &slot, entry.gradient.as_ref())?;
+                entry.gradient_key = state.look(&parameter)?.gradient_key;
+                entry.gradient = state.gradient_of(&parameter)?;
+                state.gather_named(
+                    py,
+                    role,
+                    &entry.names.gradient,
+                    entry.gradient.as_ref(),
+                    None,
+                )?;
             }
         }
         Ok(())
@@ -201,24 +267,28 @@ impl Known {
 
     /// Parameters and gradients that changed since the last look, by slot.
     pub fn changes(&mut self, state: &mut State, py: Python<'_>) -> PyResult<Effects> {
-        let mut found = Effects::default();
+        let found = Effects::default();
         let mut gone = false;
+        let mut unusual = false;
+        let mut last = LastOwner::default();
         for entry in &mut self.entries {
-            let Some(parameter) = entry.find(py)? else {
+            let Some(parameter) = entry.find(py, &mut last)? else {
                 entry.identity = 0;
                 gone = true;
                 continue;
             };
-            let key = state.key(&parameter)?;
-            if entry.key != key {
-                entry.key = key;
-                note_parameter(entry, state, &parameter, &mut found)?;
+            unusual |= !state.reader.is_tensor(&parameter);
+            let look = state.look(&parameter)?;
+            if entry.key != look.key {
+                entry.key = look.key;
+                note_parameter(entry, state, &parameter, &found)?;
             }
-            let key = state.gradient_key(&parameter)?;
-            if entry.gradient_key != key {
-                note_gradient(entry, state, &parameter, &mut found)?;
+            if entry.gradient_key != look.gradient_key {
+                entry.gradient_key = look.gradient_key;
+                note_gradient(entry, state, &parameter, &found)?;
             }
         }
+        self.unusual = unusual;
         if gone {
             self.entries.retain(|entry| entry.identity != 0);
             let positions = self.entries.iter().enumerate();
@@ -237,50 +307,101 @@ impl Known {
         state: &mut State,
         py: Python<'_>,
         tensors: &[Bound<'_, PyAny>],
-    ) -> PyResult<Effects> {
-        let mut found = Effects::default();
+        found: &Effects,
+    ) -> PyResult<()> {
         let mut storages = Vec::with_capacity(tensors.len());
         for tensor in tensors {
             storages.push((state.storage(tensor)?, tensor));
         }
         storages.retain(|(storage, _)| *storage != 0);
         if storages.is_empty() {
-            return Ok(found);
+            return Ok(());
         }
         let shares = |own: &Bound<'_, PyAny>, storage: usize| {
             let mut all = storages.iter();
             all.any(|(other, tensor)| *other == storage && !own.is(*tensor))
         };
+        let mut last = LastOwner::default();
         for entry in &mut self.entries {
-            let Some(parameter) = entry.find(py)? else {
+            let Some(parameter) = entry.find(py, &mut last)? else {
                 continue;
             };
             if shares(&parameter, state.storage(&parameter)?) {
-                entry.key = state.key(&parameter)?;
-                note_parameter(entry, state, &parameter, &mut found)?;
+                entry.key = state.look(&parameter)?.key;
+                note_parameter(entry, state, &parameter, found)?;
             }
             let Some(gradient) = state.torch.accessors.gradient(&parameter)? else {
                 continue;
             };
             if shares(&gradient, state.storage(&gradient)?) {
-                note_gradient(entry, state, &parameter, &mut found)?;
+                entry.gradient_key = state.look(&parameter)?.gradient_key;
+                note_gradient(entry, state, &parameter, found)?;
             }
         }
-        Ok(found)
+        Ok(())
     }
+
+    /// Group, slots and parameter of each of an optimizer; one never seen is learnt by position.
+    pub fn members<'py>(
+        &mut self,
+        state: &mut State,
+        optimizer: &Bound<'py, PyAny>,
+    ) -> PyResult<Vec<Member<'py>>> {
+        let py = optimizer.py();
+        let mut members = Vec::new();
+        let groups = optimizer.getattr(intern!(py, "param_groups"))?;
+        for (group, entry) in groups.try_iter()?.enumerate() {
+            let parameters = entry?.get_item(intern!(py, "params"))?;
+            for (index, parameter) in parameters.try_iter()?.enumerate() {
+                let parameter = parameter?;
+                let names = match self.names(&parameter)? {
+                    Some(names) => names,
+                    None => {
+                        let met = Met {
+                            name: &format!("group[{group}][{index}]"),
+                            owner: optimizer,
+                            place: Place::Group(group, index),
+                        };
+                        let (position, _) = self.learn(state, &parameter, met)?;
+                        Arc::clone(&self.entries[position].names)
+                    }
+                };
+                let tensor = parameter;
+                members.push(Member {
+                    group,
+                    names,
+                    tensor,
+                });
+            }
+        }
+        Ok(members)
+    }
+}
+
+/// A parameter of an optimizer.
+pub struct Member<'py> {
+    /// Number of its group.
+    pub group: usize,
+    pub names: Arc<Names>,
+    pub tensor: Bound<'py, PyAny>,
 }
 
 fn note_parameter(
     entry: &mut Entry,
     state: &mut State,
     parameter: &Bound<'_, PyAny>,
-    found: &mut Effects,
+    found: &Effects,
 ) -> PyResult<()> {
     let after = state.reading(parameter)?;
     let before = std::mem::replace(&mut entry.reading, Arc::clone(&after));
     if !same_bytes(Some(&before), Some(&after)) {
         let (before, after) = (Some(before), Some(after));
-        found.add(format!("param.{}", entry.name), Effect { before, after });
+        let slot = Arc::clone(&entry.names.parameter);
+        found.add(Effect {
+            slot,
+            before,
+            after,
+        });
     }
     Ok(())
 }
@@ -289,14 +410,17 @@ fn note_gradient(
     entry: &mut Entry,
     state: &mut State,
     parameter: &Bound<'_, PyAny>,
-    found: &mut Effects,
+    found: &Effects,
 ) -> PyResult<()> {
-    let (key, after) = state.gradient_of(parameter)?;
-    entry.gradient_key = key;
+    let after = state.gradient_of(parameter)?;
     let before = std::mem::replace(&mut entry.gradient, after.clone());
     if !same_bytes(before.as_ref(), after.as_ref()) {
-        let slot = format!("grad.param.{}", entry.name);
-        found.add(slot, Effect { before, after });
+        let slot = Arc::clone(&entry.names.gradient);
+        found.add(Effect {
+            slot,
+            before,
+            after,
+        });
     }
     Ok(())
 }
@@ -313,88 +437,5 @@ fn same_bytes(a: Option<&Reading>, b: Option<&Reading>) -> bool {
                     .all(|(a, b)| (a.layout, &a.signature) == (b.layout, &b.signature))
         }
         _ => false,
-    }
-}
-
-impl State {
-    /// Version counter and address of a tensor; (-1, 0) where it has none.
-    fn key(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<Key> {
-        if let Some(address) = self.reader.address(tensor)? {
-            // Tensors made in inference mode have no version counter.
-            if let Ok(version) = self.torch.accessors.version(tensor) {
-                return Ok((version, address));
-            }
-        }
-        let py = tensor.py();
-        let key = self
-            .python_reader
-            .call_method1(py, intern!(py, "key"), (tensor,))?;
-        key.extract(py)
-    }
-
-    fn gradient_key(&mut self, parameter: &Bound<'_, PyAny>) -> PyResult<GradientKey> {
-        match self.torch.accessors.gradient(parameter)? {
-            None => Ok((0, 0, 0)),
-            Some(gradient) => {
-                let (version, address) = self.key(&gradient)?;
-                Ok((gradient.as_ptr() as usize, version, address))
-            }
-        }
-    }
-
-    /// The gradient's key and reading.
-    fn gradient_of(
-        &mut self,
-        parameter: &Bound<'_, PyAny>,
-    ) -> PyResult<(GradientKey, Option<Reading>)> {
-        let key = self.gradient_key(parameter)?;
-        let gradient = self.torch.accessors.gradient(parameter)?;
-        let reading = gradient
-            .map(|gradient| self.reading(&gradient))
-            .transpose()?;
-        Ok((key, reading))
-    }
-
-    /// Address of the memory behind a tensor; 0 for one without.
-    fn storage(&self, tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let py = tensor.py();
-        let address = self
-            .python_reader
-            .call_method1(py, intern!(py, "storage"), (tensor,))?;
-        address.extract(py)
-    }
-}
-
-impl Known {
-    /// ``(group, name, parameter)`` of an optimizer; parameters never seen are learnt by position.
-    pub fn members<'py>(
-        &mut self,
-        state: &mut State,
-        optimizer: &Bound<'py, PyAny>,
-    ) -> PyResult<Vec<(usize, String, Bound<'py, PyAny>)>> {
-        let py = optimizer.py();
-        let mut members = Vec::new();
-        let groups = optimizer.getattr(intern!(py, "param_groups"))?;
-        for (group, entry) in groups.try_iter()?.enumerate() {
-            let parameters = entry?.get_item(intern!(py, "params"))?;
-            for (index, parameter) in parameters.try_iter()?.enumerate() {
-                let parameter = parameter?;
-                let name = match self.name(&parameter)? {
-                    Some(name) => name.to_owned(),
-                    None => {
-                        let name = format!("group[{group}][{index}]");
-                        let met = Met {
-                            name: &name,
-                            owner: optimizer,
-                            place: Place::Group(group, index),
-                        };
-                        self.learn(state, &parameter, met)?;
-                        name
-                    }
-                };
-                members.push((group, name, parameter));
-            }
-        }
-        Ok(members)
     }
 }

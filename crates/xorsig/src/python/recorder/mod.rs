@@ -6,48 +6,50 @@
 //! to the subclass. Both share the stack of open calls, the counters and the gradient hooks.
 
 mod access;
+mod autograd;
+mod called;
 mod calls;
+mod closing;
+mod connect;
 mod effects;
 mod fingerprint;
 mod flatten;
 mod frame;
 mod gradients;
+mod hashing;
 mod known;
+mod look;
 mod modules;
+mod opening;
 mod parameters;
 mod plans;
+mod random;
 mod reading;
 mod run;
 mod sink;
 mod slots;
 mod state;
+mod steps;
 mod torch;
 mod values;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyBaseException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyDict, PyList, PySet};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use access::{Probe, TensorAccess};
+use closing::{Ending, Unusual};
 pub use effects::Effects;
-use fingerprint::pending_of;
 pub use frame::CallFrame;
-use gradients::{Accessors, Watched};
-use known::Known;
+pub use gradients::HookRegistration;
 pub use parameters::KnownParameters;
-use plans::Plans;
-use reading::Reader;
 pub use run::run;
-use sink::{Row, Rows, Sink};
-use slots::Slots;
-use state::{Signature, State};
-use torch::Torch;
-use values::Values;
+use sink::{Row, Rows};
+use state::State;
 
 /// Roles of records.
 mod role {
@@ -58,6 +60,20 @@ mod role {
     pub const GRADIENT: u8 = 4;
     pub const RANDOM_BEFORE: u8 = 5;
     pub const RANDOM_AFTER: u8 = 6;
+}
+
+/// What the training was doing when a call began.
+mod phase {
+    pub const FORWARD: u8 = 0;
+    pub const BACKWARD: u8 = 1;
+    pub const OPTIMIZER: u8 = 2;
+}
+
+/// Facts about a call.
+mod flag {
+    pub const RECOMPUTED: u32 = 2;
+    pub const MODULE: u32 = 4;
+    pub const UNINITIALISED: u32 = 8;
 }
 
 /// State of a recorder, and its native path; ``opguard.core`` subclasses it.
@@ -142,6 +158,11 @@ impl Recorder {
         last.cast_into::<CallFrame>().ok()
     }
 
+    /// One more call is recorded.
+    fn count_call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn count(&self, rows: &Rows) {
         let tensors = rows
             .rows
@@ -195,179 +216,51 @@ impl Recorder {
     ///     Whether tensors are read natively: the fields of torch's tensors are where they should
     ///     be. Otherwise every tensor is read through Python.
     fn connect(&self, py: Python<'_>, torch: &Bound<'_, PyDict>) -> PyResult<bool> {
-        let get = |name: &str| -> PyResult<Bound<'_, PyAny>> {
-            torch
-                .get_item(name)?
-                .ok_or_else(|| PyValueError::new_err(format!("{name} is missing")))
-        };
-        let types: [Py<PyAny>; 2] = get("tensor_types")?.extract()?;
-        let access = {
-            let probes = get("probes")?
-                .extract::<Vec<(Bound<'_, PyAny>, usize, u64)>>()?
-                .into_iter()
-                .map(|(tensor, implementation, keys)| Probe {
-                    tensor,
-                    implementation,
-                    keys,
-                })
-                .collect::<Vec<_>>();
-            let exact = probes
-                .iter()
-                .all(|p| p.tensor.get_type_ptr().cast() == types[0].as_ptr());
-            let size = types[0].getattr(py, "__basicsize__")?.extract(py)?;
-            let library = get("library")?.extract::<String>()?;
-            exact
-                .then(|| TensorAccess::prove(&library, size, &probes))
-                .flatten()
-        };
-        let proved = access.is_some();
-        let reader = get("reader")?.unbind();
-        let state = State {
-            sink: Sink::new(self.writer.bind(py).clone()),
-            reader: Reader::new(access, types, self.regions, reader.clone_ref(py)),
-            slots: Slots::new(),
-            values: Values::new(
-                get("value_types")?.extract()?,
-                get("single_types")?.extract()?,
-                get("value_text")?.unbind(),
-            ),
-            plans: Plans::new(get("callee_types")?.extract()?, get("classify")?.unbind()),
-            torch: Torch::new(
-                Accessors::new(py, get("properties")?.extract()?)?,
-                get("modes")?.extract()?,
-                get("backward")?.unbind(),
-                get("digests")?.unbind(),
-            ),
-            watched: Watched::default(),
-            known: Known::default(),
-            rows: Rows::default(),
-            deep: get("deep")?.cast_into::<PySet>()?.unbind(),
-            phases: get("phases")?.extract()?,
-            python_reader: reader,
-        };
+        let (state, proved) = State::connected(&self.writer, self.regions, torch)?;
         if let Ok(mut slot) = self.state.lock_py_attached(py) {
             *slot = Some(Box::new(state));
         }
         Ok(proved)
     }
 
-    /// Records a tensor of any kind; only within the recorder's guard.
-    fn record_tensor(
-        &self,
-        py: Python<'_>,
-        call: u64,
-        role: u8,
-        slot: &str,
-        tensor: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let mut state = self.state(py).ok_or_else(not_connected)?;
-        state.rows.clear();
-        let reading = state.reading(tensor)?;
-        state.gather(py, role, slot, Some(&reading))?;
-        self.count(&state.rows);
-        state.sink.write(py, call, &state.rows, None)
-    }
-
-    /// Records tensors of any kind; only within the recorder's guard.
+    /// Records that a call begins, and its inputs, of any kind; only within the recorder's guard.
     ///
     /// Args:
-    ///     call: The call.
-    ///     role: Role of the records.
-    ///     tensors: Slots and tensors.
+    ///     frame: The call; on the stack from its first record on.
+    ///     site: Its callsite.
+    ///     callee: What is called.
+    ///     args: Its positional arguments.
+    ///     kwargs: Its keyword arguments.
     ///
     /// Returns:
-    ///     Signatures by slot, one per record.
-    fn record_tensors<'py>(
+    ///     The optimizers whose state it may change.
+    fn open_call<'py>(
         &self,
-        py: Python<'py>,
-        call: u64,
-        role: u8,
-        tensors: Vec<(String, Bound<'py, PyAny>)>,
-    ) -> PyResult<Vec<Signature<'py>>> {
-        let mut state = self.state(py).ok_or_else(not_connected)?;
-        state.rows.clear();
-        let mut signatures = Vec::with_capacity(tensors.len());
-        for (slot, tensor) in tensors {
-            let reading = state.reading(&tensor)?;
-            state.gather(py, role, &slot, Some(&reading))?;
-            for part in reading.iter() {
-                signatures.push(part.signature_at(py, &slot)?);
-            }
-        }
-        self.count(&state.rows);
-        state.sink.write(py, call, &state.rows, None)?;
-        Ok(signatures)
-    }
-
-    /// Records tensors whose bytes are not those of an earlier reading, as outputs.
-    ///
-    /// Where both are still on a device, the record is withdrawn if they turn out equal.
-    ///
-    /// Args:
-    ///     call: The call.
-    ///     tensors: Slots and tensors.
-    ///     before: Their signatures by slot; one without counts as changed.
-    ///
-    /// Returns:
-    ///     The tensors that changed, or may have.
-    fn record_changed<'py>(
-        &self,
-        py: Python<'py>,
-        call: u64,
-        tensors: Vec<(String, Bound<'py, PyAny>)>,
-        before: &Bound<'py, PyDict>,
+        frame: &Bound<'py, CallFrame>,
+        site: u32,
+        callee: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let mut state = self.state(py).ok_or_else(not_connected)?;
-        state.rows.clear();
-        let mut changed = Vec::new();
-        for (slot, tensor) in tensors {
-            let reading = state.reading(&tensor)?;
-            let first = state.rows.rows.len();
-            for part in reading.iter() {
-                let part_slot = format!("{slot}{}", part.suffix);
-                let earlier = before.get_item(&part_slot)?;
-                let same = earlier
-                    .as_ref()
-                    .is_some_and(|earlier| match &part.signature {
-                        None => earlier.is_none(),
-                        Some(signature) => signature.equals(earlier),
-                    });
-                if !same {
-                    let id = state.sink.name(py, &part_slot)?;
-                    let unless = earlier.as_ref().and_then(pending_of);
-                    state.rows.part(role::OUTPUT, id, part, unless.as_ref());
-                }
-            }
-            if state.rows.rows.len() > first {
-                changed.push(tensor);
-            }
-        }
-        self.count(&state.rows);
-        state.sink.write(py, call, &state.rows, None)?;
-        Ok(changed)
+        self.open_unusual(frame, site, callee, args, kwargs)
     }
 
-    /// Records the gradient of an output when backward reaches it.
+    /// Records the outputs and effects of a call, and its end; only within the recorder's guard.
     ///
     /// Args:
-    ///     call: The forward call.
-    ///     slot: Slot of the output, e.g. ``out[0]``; that of the gradient is ``grad.out[0]``.
-    ///     tensor: The output, outside functorch transforms.
-    fn watch(
+    ///     frame: The call, taken from the stack already.
+    ///     result: What it returned.
+    ///     error: What it raised, if it did.
+    ///     states: Called with the frame to record what became of the state of optimizers.
+    fn close_call(
         this: &Bound<'_, Self>,
-        call: u64,
-        slot: &str,
-        tensor: &Bound<'_, PyAny>,
+        frame: &Bound<'_, CallFrame>,
+        result: &Bound<'_, PyAny>,
+        error: Option<&Bound<'_, PyBaseException>>,
+        states: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let Some(mut state) = this.get().state(this.py()) else {
-            return Ok(());
-        };
-        let state = &mut *state;
-        if let Some(node) = state.torch.accessors.node(tensor)? {
-            let slot = state.slots.gradient_named(this.py(), slot, &state.sink)?;
-            let (watched, accessors) = (&mut state.watched, &state.torch.accessors);
-            watched.watch(this, accessors, &node, tensor, (call, slot))?;
-        }
+        let ending = Ending::of(error.map_or(Ok(result), Err))?;
+        Self::close(this, frame, &ending, Unusual::Read, states)?;
         Ok(())
     }
 
@@ -412,7 +305,7 @@ impl Recorder {
 
     /// Completed steps of the run; every call carries the number at its beginning.
     #[getter]
-    fn step(&self) -> i64 {
+    pub fn step(&self) -> i64 {
         self.step.load(Ordering::Relaxed)
     }
 

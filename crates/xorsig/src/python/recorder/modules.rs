@@ -7,8 +7,31 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use super::opening::Identities;
+
 /// Modules inside one another beyond which something holds itself.
 const MAX_DEPTH: usize = 256;
+
+/// torch's methods that name what a module holds.
+pub struct Naming {
+    /// Names of the methods, and torch's own.
+    pub methods: Vec<(Py<PyString>, Py<PyAny>)>,
+    /// Python's `named_members(module)`, for classes that have others.
+    pub python: Py<PyAny>,
+}
+
+impl Naming {
+    /// Whether the class of a module lets torch enumerate what it holds.
+    pub fn is_torchs(&self, module: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let kind = module.get_type();
+        for (name, method) in &self.methods {
+            if !kind.getattr(name)?.is(method) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
 
 /// A tensor that a module holds.
 pub struct Held<'py> {
@@ -16,8 +39,8 @@ pub struct Held<'py> {
     pub name: String,
     /// Its name in the module that holds it itself.
     pub field: Bound<'py, PyString>,
-    /// That module.
-    pub holder: Bound<'py, PyAny>,
+    /// That module; `None` where none is known.
+    pub holder: Option<Bound<'py, PyAny>>,
     /// The tensor.
     pub tensor: Bound<'py, PyAny>,
 }
@@ -33,13 +56,60 @@ pub struct Walk<'py> {
 }
 
 impl<'py> Walk<'py> {
-    /// Walks a module and its children in torch's order.
-    pub fn of(module: &Bound<'py, PyAny>) -> PyResult<Self> {
+    /// Whether every tensor satisfies `accept`.
+    pub fn all(&self, accept: impl Fn(&Bound<'py, PyAny>) -> bool) -> bool {
+        let mut held = self.parameters.iter().chain(&self.buffers);
+        held.all(|held| accept(&held.tensor))
+    }
+
+    /// Walks a module and its children in torch's order, or as its class has it.
+    ///
+    /// Args:
+    ///     unless: Identities of tensors to leave out, which cost no name.
+    pub fn of(module: &Bound<'py, PyAny>, naming: &Naming, unless: &Identities) -> PyResult<Self> {
         let mut walk = Self::default();
+        if !naming.is_torchs(module)? {
+            walk.ask(module, naming, unless)?;
+            return Ok(walk);
+        }
         let training = module.getattr(intern!(module.py(), "training"))?;
         walk.modes.push((String::new(), training.str()?.extract()?));
-        walk.visit(module, "", &training, 0)?;
+        walk.visit(module, "", &training, 0, unless)?;
         Ok(walk)
+    }
+
+    fn ask(
+        &mut self,
+        module: &Bound<'py, PyAny>,
+        naming: &Naming,
+        unless: &Identities,
+    ) -> PyResult<()> {
+        let py = module.py();
+        type Asked<'py> = (
+            Vec<(String, Option<Bound<'py, PyAny>>, Bound<'py, PyAny>)>,
+            Vec<(String, Bound<'py, PyAny>)>,
+            Vec<(String, String)>,
+        );
+        let asked = naming.python.bind(py).call1((module,))?;
+        let (parameters, buffers, modes) = asked.extract::<Asked<'py>>()?;
+        let held = |name: String, holder, tensor| Held {
+            field: PyString::new(py, name.rsplit('.').next().unwrap_or(&name)),
+            name,
+            holder,
+            tensor,
+        };
+        let parameters = parameters.into_iter();
+        let parameters = parameters.map(|(name, holder, tensor)| held(name, holder, tensor));
+        self.parameters = parameters.collect();
+        let buffers = buffers.into_iter();
+        self.buffers = buffers
+            .map(|(name, tensor)| held(name, None, tensor))
+            .collect();
+        self.modes = modes;
+        for held in [&mut self.parameters, &mut self.buffers] {
+            held.retain(|held| !unless.contains(&(held.tensor.as_ptr() as usize)));
+        }
+        Ok(())
     }
 
     fn visit(
@@ -48,6 +118,7 @@ impl<'py> Walk<'py> {
         prefix: &str,
         training: &Bound<'py, PyAny>,
         depth: usize,
+        unless: &Identities,
     ) -> PyResult<()> {
         let py = module.py();
         if depth > MAX_DEPTH {
@@ -61,14 +132,20 @@ impl<'py> Walk<'py> {
             }
         }
         let parameters = module.getattr(intern!(py, "_parameters"))?;
-        hold(module, &parameters, prefix, &mut self.parameters)?;
+        hold(module, &parameters, prefix, unless, &mut self.parameters)?;
         let buffers = module.getattr(intern!(py, "_buffers"))?;
-        hold(module, &buffers, prefix, &mut self.buffers)?;
+        hold(module, &buffers, prefix, unless, &mut self.buffers)?;
         let children = module.getattr(intern!(py, "_modules"))?;
         for (name, child) in items(&children)? {
             if !child.is_none() {
                 let name = name.cast::<PyString>()?.to_str()?;
-                self.visit(&child, &format!("{prefix}{name}."), training, depth + 1)?;
+                self.visit(
+                    &child,
+                    &format!("{prefix}{name}."),
+                    training,
+                    depth + 1,
+                    unless,
+                )?;
             }
         }
         Ok(())
@@ -79,15 +156,16 @@ fn hold<'py>(
     holder: &Bound<'py, PyAny>,
     fields: &Bound<'py, PyAny>,
     prefix: &str,
+    unless: &Identities,
     into: &mut Vec<Held<'py>>,
 ) -> PyResult<()> {
     for (field, tensor) in items(fields)? {
-        if !tensor.is_none() {
+        if !tensor.is_none() && !unless.contains(&(tensor.as_ptr() as usize)) {
             let field = field.cast_into::<PyString>()?;
             into.push(Held {
                 name: format!("{prefix}{}", field.to_str()?),
                 field,
-                holder: holder.clone(),
+                holder: Some(holder.clone()),
                 tensor,
             });
         }

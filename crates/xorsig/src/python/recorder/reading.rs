@@ -1,11 +1,13 @@
 //! Fingerprints of plain CPU tensors, with their layouts interned.
 
-use std::collections::HashMap;
+use std::ffi::c_void;
 
 use pyo3::prelude::*;
 
 use super::super::fingerprint::release;
 use super::access::{TensorAccess, View};
+use super::autograd::{AutogradAccess, Fields};
+use super::hashing::Numbers;
 use super::sink::Sink;
 use crate::capture::append::LayoutText;
 use crate::fingerprint::layout::Layout;
@@ -28,12 +30,15 @@ struct Known {
 /// Reads tensors of the exact types `torch.Tensor` and `torch.nn.Parameter` that are plain memory.
 pub struct Reader {
     access: Option<TensorAccess>,
+    autograd: Option<AutogradAccess>,
     types: [Py<PyAny>; 2],
     regions: usize,
     /// Whether tensors with these dispatch keys are plain CPU memory.
-    plain: HashMap<u64, bool>,
-    dtypes: HashMap<i32, (String, usize)>,
-    layouts: HashMap<u64, Vec<Known>>,
+    plain: Numbers<u64, bool>,
+    /// Keys that were found plain last.
+    plain_keys: u64,
+    dtypes: Numbers<i32, (String, usize)>,
+    layouts: Numbers<u64, Vec<Known>>,
     /// Python's reader: `is_plain_cpu(tensor)` and `dtype(tensor)`.
     python: Py<PyAny>,
 }
@@ -42,17 +47,20 @@ impl Reader {
     /// A reader; without `access` it reads nothing.
     pub fn new(
         access: Option<TensorAccess>,
+        autograd: Option<AutogradAccess>,
         types: [Py<PyAny>; 2],
         regions: usize,
         python: Py<PyAny>,
     ) -> Self {
         Self {
             access,
+            autograd,
             types,
             regions,
-            plain: HashMap::new(),
-            dtypes: HashMap::new(),
-            layouts: HashMap::new(),
+            plain: Numbers::default(),
+            plain_keys: 0,
+            dtypes: Numbers::default(),
+            layouts: Numbers::default(),
             python,
         }
     }
@@ -64,7 +72,7 @@ impl Reader {
     }
 
     /// The implementation of a plain CPU tensor of an exact type, else `None`.
-    pub fn plain(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<*mut std::ffi::c_void>> {
+    pub fn plain(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<*mut c_void>> {
         let Some(access) = self.access.as_ref().filter(|_| self.is_tensor(tensor)) else {
             return Ok(None);
         };
@@ -72,6 +80,9 @@ impl Reader {
         let implementation = unsafe { access.implementation(tensor.as_ptr()) };
         // SAFETY: as above.
         let keys = unsafe { access.keys(implementation) };
+        if keys == self.plain_keys && keys != 0 {
+            return Ok(Some(implementation));
+        }
         let plain = match self.plain.get(&keys) {
             Some(plain) => *plain,
             None => {
@@ -84,7 +95,37 @@ impl Reader {
                 plain
             }
         };
+        if plain {
+            self.plain_keys = keys;
+        }
         Ok(plain.then_some(implementation))
+    }
+
+    /// What autograd keeps in a plain CPU tensor of an exact type, else `None`.
+    pub fn fields(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Fields>> {
+        let Some(implementation) = self.plain(tensor)? else {
+            return Ok(None);
+        };
+        // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
+        Ok(self
+            .autograd
+            .as_ref()
+            .and_then(|autograd| unsafe { autograd.fields(implementation) }))
+    }
+
+    /// How often a gradient was written to; `None` unless its like was found plain before.
+    ///
+    /// # Safety
+    /// `gradient` is that of the fields of a tensor that is alive and keeps it.
+    pub unsafe fn gradient_version(&self, gradient: *mut c_void) -> Option<u32> {
+        let (access, autograd) = (self.access.as_ref()?, self.autograd.as_ref()?);
+        // SAFETY: a defined gradient is an implementation.
+        let keys = unsafe { access.keys(gradient) };
+        if keys != self.plain_keys && self.plain.get(&keys) != Some(&true) {
+            return None;
+        }
+        // SAFETY: its keys say that it is plain.
+        unsafe { autograd.fields(gradient) }.map(|fields| fields.version)
     }
 
     /// Address of the first element of a plain CPU tensor of an exact type, else `None`.
@@ -93,11 +134,58 @@ impl Reader {
             return Ok(None);
         };
         // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
+        Ok(unsafe { self.address_at(implementation) })
+    }
+
+    /// Address of the first element.
+    ///
+    /// # Safety
+    /// The keys of `implementation` say that it is plain, and its tensor is alive.
+    pub unsafe fn address_at(&self, implementation: *mut c_void) -> Option<usize> {
+        // SAFETY: forwarded.
+        self.access
+            .as_ref()
+            .and_then(|access| unsafe { access.data(&implementation) })
+    }
+
+    /// Address and number of the bytes of a plain CPU tensor of bytes in one row, else `None`.
+    pub fn dense_bytes(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<(usize, usize)>> {
+        let Some(implementation) = self.plain(tensor)? else {
+            return Ok(None);
+        };
+        // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
         let view = self
             .access
             .as_ref()
             .and_then(|access| unsafe { access.view(&implementation) });
-        Ok(view.map(|view| view.data as usize))
+        Ok(view.and_then(|view| match (view.sizes, view.strides) {
+            // Of so many elements and of so many bytes: they are bytes.
+            (&[count], &[1]) if count == view.storage_bytes => {
+                Some((view.data as usize, usize::try_from(count).ok()?))
+            }
+            _ => None,
+        }))
+    }
+
+    /// Address of the memory behind a plain CPU tensor of an exact type, else `None`.
+    pub fn storage(&mut self, tensor: &Bound<'_, PyAny>, sink: &Sink) -> PyResult<Option<usize>> {
+        let Some(implementation) = self.plain(tensor)? else {
+            return Ok(None);
+        };
+        // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
+        let view = self
+            .access
+            .as_ref()
+            .and_then(|access| unsafe { access.view(&implementation) });
+        let Some(view) = view else { return Ok(None) };
+        let (data, offset) = (view.data as usize, view.storage_offset as usize);
+        if data == 0 {
+            return Ok(None);
+        }
+        let itemsize = self
+            .layout_of(Some(tensor), &view, sink)?
+            .map(|known| known.itemsize);
+        Ok(itemsize.map(|itemsize| data - offset * itemsize))
     }
 
     /// Appends the signature of a plain CPU tensor to `out` and returns its layout's id.
@@ -112,9 +200,24 @@ impl Reader {
         let Some(implementation) = self.plain(tensor)? else {
             return Ok(None);
         };
+        // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
+        unsafe { self.read_at(tensor.py(), implementation, Some(tensor), sink, out) }
+    }
+
+    /// As [`Self::read`]; without `tensor`, only one of a layout that was seen before.
+    ///
+    /// # Safety
+    /// The keys of `implementation` say that it is plain, and its tensor is alive.
+    pub unsafe fn read_at(
+        &mut self,
+        py: Python<'_>,
+        implementation: *mut c_void,
+        tensor: Option<&Bound<'_, PyAny>>,
+        sink: &Sink,
+        out: &mut Vec<u8>,
+    ) -> PyResult<Option<u32>> {
         let regions = self.regions;
-        // SAFETY: the keys of the implementation say that the tensor is plain; it is alive, and
-        // the GIL is held until its fields have been copied.
+        // SAFETY: forwarded; the GIL is held until the fields have been copied.
         let view = self
             .access
             .as_ref()
@@ -122,7 +225,9 @@ impl Reader {
         let Some(view) = view else { return Ok(None) };
         let data = view.data;
         let (offset, stored) = (view.storage_offset, view.storage_bytes);
-        let known = self.layout_of(tensor, &view, sink)?;
+        let Some(known) = self.layout_of(tensor, &view, sink)? else {
+            return Ok(None);
+        };
         // A storage can be freed or shrunk under a tensor, as sharding does between uses.
         let needed = known
             .extent
@@ -133,7 +238,7 @@ impl Reader {
         }
         let (id, layout) = (known.id, &known.layout);
         let data = Address(data);
-        let hashed = release(tensor.py(), layout.nbytes(), move || {
+        let hashed = release(py, layout.nbytes(), move || {
             // SAFETY: the tensor is alive, its layout comes from torch, and its storage reaches
             // behind its last element.
             unsafe {
@@ -157,30 +262,31 @@ impl Reader {
 
     fn layout_of(
         &mut self,
-        tensor: &Bound<'_, PyAny>,
+        tensor: Option<&Bound<'_, PyAny>>,
         view: &View<'_>,
         sink: &Sink,
-    ) -> PyResult<&Known> {
+    ) -> PyResult<Option<&Known>> {
         let same = |known: &Known| {
             known.dtype == view.dtype
                 && *known.sizes == *view.sizes
                 && *known.strides == *view.strides
         };
         let hash = hash_of(view);
-        let found = self
+        if !self
             .layouts
             .get(&hash)
-            .and_then(|all| all.iter().position(same));
-        let position = match found {
-            Some(position) => position,
-            None => {
-                let known = self.intern(tensor, view, sink)?;
-                let all = self.layouts.entry(hash).or_default();
-                all.push(known);
-                all.len() - 1
-            }
-        };
-        Ok(&self.layouts[&hash][position])
+            .is_some_and(|all| all.iter().any(same))
+        {
+            let Some(tensor) = tensor else {
+                return Ok(None);
+            };
+            let known = self.intern(tensor, view, sink)?;
+            self.layouts.entry(hash).or_default().push(known);
+        }
+        Ok(self
+            .layouts
+            .get(&hash)
+            .and_then(|all| all.iter().find(|known| same(known))))
     }
 
     fn intern(

@@ -7,8 +7,9 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::super::callsite::in_context;
 use super::Recorder;
+use super::closing::Ending;
 
-/// Calls `callee` and records the call, natively if it is of the kind that can be.
+/// Calls `callee` and records the call; `None`, and nothing called, if Python is to do both.
 pub fn run<'py>(
     this: &Bound<'py, Recorder>,
     site: u32,
@@ -17,23 +18,27 @@ pub fn run<'py>(
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let begun = match Recorder::begin_native(this, site, callee, args, kwargs) {
-        Ok(Some(native)) => native,
+        Ok(Some(frame)) => frame,
         Ok(None) => return Ok(None),
         Err(error) => {
             failed(this, error)?;
             return callee.call(args, kwargs).map(Some);
         }
     };
+    let finish = |ending| {
+        let ending = Ending::of(ending)?;
+        Recorder::finish_native(this, &begun, &ending)
+    };
     match callee.call(args, kwargs) {
         Ok(result) => {
-            if let Err(error) = Recorder::finish_native(this, &begun, Ok(&result)) {
+            if let Err(error) = finish(Ok(&result)) {
                 failed(this, error)?;
             }
             Ok(Some(result))
         }
         Err(error) => {
             let raised = error.value(this.py());
-            match Recorder::finish_native(this, &begun, Err(raised)) {
+            match finish(Err(raised)) {
                 Err(failure) => match failed(this, failure) {
                     Ok(()) => Err(error),
                     Err(failure) => Err(in_context(

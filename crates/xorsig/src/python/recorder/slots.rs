@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use pyo3::prelude::*;
 
+use super::hashing::Numbers;
 use super::sink::Sink;
 
 /// A place in the arguments or the result of calls.
@@ -27,8 +28,10 @@ struct Node {
 #[derive(Debug)]
 pub struct Slots {
     nodes: Vec<Node>,
+    /// Slots that were spelled out.
+    named: HashMap<String, Slot>,
     /// Spellings of slots of gradients, by id.
-    gradients: HashMap<u32, String>,
+    gradients: Numbers<u32, String>,
 }
 
 impl Slots {
@@ -48,7 +51,8 @@ impl Slots {
         };
         Self {
             nodes: vec![node("", ""), node("out", "out"), node("self", "self")],
-            gradients: HashMap::new(),
+            named: HashMap::new(),
+            gradients: Numbers::default(),
         }
     }
 
@@ -86,6 +90,16 @@ impl Slots {
         })
     }
 
+    /// A slot of a tensor that is spelled out.
+    pub fn named(&mut self, spelling: &str) -> Slot {
+        if let Some(known) = self.named.get(spelling) {
+            return *known;
+        }
+        let slot = self.add(Self::ROOT, |_| (spelling.to_owned(), String::new()));
+        self.named.insert(spelling.to_owned(), slot);
+        slot
+    }
+
     /// Spelling for tensors.
     pub fn spelling(&self, slot: Slot) -> &str {
         &self.nodes[slot.0].tensor
@@ -105,19 +119,13 @@ impl Slots {
 
     /// Interned name for the gradient of the tensor.
     pub fn gradient_id(&mut self, py: Python<'_>, slot: Slot, sink: &Sink) -> PyResult<u32> {
-        if let Some(known) = self.nodes[slot.0].gradient_id {
+        let node = &mut self.nodes[slot.0];
+        if let Some(known) = node.gradient_id {
             return Ok(known);
         }
-        let spelled = self.nodes[slot.0].tensor.clone();
-        let id = self.gradient_named(py, &spelled, sink)?;
-        self.nodes[slot.0].gradient_id = Some(id);
-        Ok(id)
-    }
-
-    /// Interned name for the gradient of the tensor at a slot that is spelled out.
-    pub fn gradient_named(&mut self, py: Python<'_>, slot: &str, sink: &Sink) -> PyResult<u32> {
-        let spelled = format!("grad.{slot}");
+        let spelled = format!("grad.{}", node.tensor);
         let id = sink.name(py, &spelled)?;
+        node.gradient_id = Some(id);
         self.gradients.insert(id, spelled);
         Ok(id)
     }

@@ -7,18 +7,20 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySet};
 
-use super::calls::Native;
+use super::effects::Name;
 use super::fingerprint::Fingerprint;
 use super::flatten::Flattener;
 use super::gradients::Watched;
 use super::known::Known;
+use super::modules::Naming;
 use super::plans::Plans;
+use super::random::Random;
 use super::reading::Reader;
-use super::sink::{End, Row, Rows, Sink};
+use super::sink::{Row, Rows, Sink};
 use super::slots::{Slot, Slots};
 use super::torch::Torch;
 use super::values::Values;
-use super::{Recorder, role};
+use super::{Recorder, phase, role};
 use crate::capture::pending::Pending;
 
 /// A part of a tensor as recorded.
@@ -31,26 +33,20 @@ pub struct Part {
     pub(super) note: u32,
 }
 
-/// Slot and signature of a record, for Python.
-pub type Signature<'py> = (String, Option<Bound<'py, PyAny>>);
-
 impl Part {
     /// Its fingerprint, if that is still on a device.
     pub(super) fn pending(&self) -> Option<&Pending> {
-        match &self.signature {
-            Some(Fingerprint::Pending(pending)) => Some(pending),
-            _ => None,
-        }
+        self.signature.as_ref().and_then(Fingerprint::pending)
     }
 
-    pub(super) fn signature_at<'py>(
-        &self,
-        py: Python<'py>,
-        slot: &str,
-    ) -> PyResult<Signature<'py>> {
-        let signature = self.signature.as_ref();
-        let signature = signature.map(|signature| signature.to_python(py));
-        Ok((format!("{slot}{}", self.suffix), signature.transpose()?))
+    /// The reading of a tensor that is read as a whole.
+    pub(super) fn whole(layout: u32, signature: &[u8]) -> Reading {
+        Arc::new([Self {
+            suffix: String::new(),
+            layout,
+            signature: Some(Fingerprint::Known(signature.to_vec())),
+            note: 0,
+        }])
     }
 }
 
@@ -67,13 +63,32 @@ pub struct State {
     pub(super) torch: Torch,
     pub(super) watched: Watched,
     pub(super) known: Known,
+    pub(super) random: Random,
     pub(super) rows: Rows,
+    /// The text of an absent tensor.
+    pub(super) none: Arc<str>,
+    /// Room for one signature.
+    pub(super) scratch: Vec<u8>,
+    /// Whether calls are recorded without the Python half where they can be.
+    pub(super) native: bool,
     /// Callsites that are left to Python; the set may grow.
     pub(super) deep: Py<PySet>,
     /// Phases that are recorded.
     pub(super) phases: HashSet<u8>,
     /// Python's reader of tensors of any kind.
     pub(super) python_reader: Py<PyAny>,
+    /// `torch.Tensor`.
+    pub(super) tensor_type: Py<PyAny>,
+    /// torch's methods that name what a module holds; a class with others is asked by Python.
+    pub(super) naming: Naming,
+    /// Python's facts about a callee.
+    pub(super) describe: Py<PyAny>,
+    /// Python's `flatten_arguments(args, kwargs)`.
+    pub(super) flatten_arguments: Py<PyAny>,
+    /// Python's `flatten_result(result)`.
+    pub(super) flatten_result: Py<PyAny>,
+    /// Python's `plain_text(value)`.
+    pub(super) plain_text: Py<PyAny>,
 }
 
 impl State {
@@ -86,13 +101,24 @@ impl State {
         }
     }
 
-    /// Gathers the record of a tensor, or of each of its parts.
+    /// Runs `action` on the known parameters and the rest of the state.
+    pub(super) fn with_known<T>(
+        &mut self,
+        action: impl FnOnce(&mut Known, &mut Self) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let mut known = std::mem::take(&mut self.known);
+        let done = action(&mut known, self);
+        self.known = known;
+        done
+    }
+
+    /// Gathers the record of a tensor, or of each of its parts: then the reading comes back.
     pub(super) fn record(
         &mut self,
         role: u8,
         slot: Slot,
         tensor: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
+    ) -> PyResult<Option<Reading>> {
         let py = tensor.py();
         let start = self.rows.bytes.len();
         let read = self.reader.read(tensor, &self.sink, &mut self.rows.bytes)?;
@@ -105,25 +131,30 @@ impl State {
                 signature,
                 note: 0,
             });
-            return Ok(());
+            return Ok(None);
         }
         let reading = self.read_with_python(tensor)?;
         let slot = self.slots.spelling(slot).to_owned();
-        self.gather(py, role, &slot, Some(&reading))
+        self.gather(py, role, &slot, Some(&reading))?;
+        Ok(Some(reading))
     }
 
     /// The fingerprint of a tensor of any kind.
     pub(super) fn reading(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<Reading> {
-        let mut signature = Vec::new();
-        match self.reader.read(tensor, &self.sink, &mut signature)? {
-            Some(layout) => Ok(Arc::new([Part {
-                suffix: String::new(),
-                layout,
-                signature: Some(Fingerprint::Known(signature)),
-                note: 0,
-            }])),
+        self.scratch.clear();
+        match self.reader.read(tensor, &self.sink, &mut self.scratch)? {
+            Some(layout) => Ok(Part::whole(layout, &self.scratch)),
             None => self.read_with_python(tensor),
         }
+    }
+
+    /// A reading of a tensor's metadata alone.
+    pub(super) fn described(&self, tensor: &Bound<'_, PyAny>, reason: &str) -> PyResult<Reading> {
+        let described = self
+            .python_reader
+            .bind(tensor.py())
+            .call_method1(intern!(tensor.py(), "describe"), (tensor, reason))?;
+        Ok(Arc::new([part(String::new(), described.extract()?)]))
     }
 
     pub(super) fn read_with_python(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Reading> {
@@ -132,14 +163,8 @@ impl State {
             .python_reader
             .call_method1(py, intern!(py, "read"), ("", tensor))?;
         let parts = parts.bind(py).cast::<PyList>()?.iter().map(|part| {
-            let (suffix, (layout, signature, note)) =
-                part.extract::<(String, (u32, Option<Fingerprint>, u32))>()?;
-            Ok(Part {
-                suffix,
-                layout,
-                signature,
-                note,
-            })
+            let (suffix, read) = part.extract::<(String, PythonReading)>()?;
+            Ok(self::part(suffix, read))
         });
         parts.collect::<PyResult<Vec<_>>>().map(Arc::from)
     }
@@ -152,34 +177,90 @@ impl State {
         slot: &str,
         reading: Option<&Reading>,
     ) -> PyResult<()> {
-        self.gather_unless(py, role, slot, reading, None)
+        let Some(parts) = reading else {
+            let slot = self.sink.name(py, slot)?;
+            self.rows.value(role, slot, Arc::clone(&self.none));
+            return Ok(());
+        };
+        self.gather_parts(py, role, slot, parts, None)
     }
 
-    /// As [`Self::gather`], and where a part and that of `same` are still on a device, its record
-    /// is withdrawn if they turn out equal.
-    pub(super) fn gather_unless(
+    fn gather_parts(
         &mut self,
         py: Python<'_>,
         role: u8,
         slot: &str,
-        reading: Option<&Reading>,
+        parts: &[Part],
         same: Option<&Reading>,
     ) -> PyResult<()> {
-        let Some(parts) = reading else {
-            let slot = self.sink.name(py, slot)?;
-            self.rows.value(role, slot, "None".into());
-            return Ok(());
-        };
         for (i, part) in parts.iter().enumerate() {
-            let other = same.and_then(|same| same.get(i));
-            let unless = other
-                .filter(|other| other.layout == part.layout)
-                .and_then(Part::pending);
             let slot = match part.suffix.as_str() {
                 "" => self.sink.name(py, slot)?,
                 suffix => self.sink.name(py, &format!("{slot}{suffix}"))?,
             };
-            self.rows.part(role, slot, part, unless);
+            self.rows.part(role, slot, part, unless(part, same, i));
+        }
+        Ok(())
+    }
+
+    /// As [`Self::gather`] for a slot that is interned, and where a part and that of `same` are
+    /// still on a device, its record is withdrawn if they turn out equal.
+    pub(super) fn gather_named(
+        &mut self,
+        py: Python<'_>,
+        role: u8,
+        slot: &Name,
+        reading: Option<&Reading>,
+        same: Option<&Reading>,
+    ) -> PyResult<()> {
+        match reading.map(|parts| &**parts) {
+            Some([part]) if part.suffix.is_empty() => {
+                let unless = unless(part, same, 0);
+                self.rows.part(role, slot.id, part, unless);
+                Ok(())
+            }
+            None => {
+                self.rows.value(role, slot.id, Arc::clone(&self.none));
+                Ok(())
+            }
+            Some(parts) => self.gather_parts(py, role, &slot.text, parts, same),
+        }
+    }
+
+    /// Waits for the gradient of an output, if backward passes are recorded.
+    pub(super) fn watch(
+        &mut self,
+        recorder: &Bound<'_, Recorder>,
+        call: u64,
+        slot: Slot,
+        tensor: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        if !self.phases.contains(&phase::BACKWARD) {
+            return Ok(());
+        }
+        let py = tensor.py();
+        let fields = self.reader.fields(tensor)?;
+        match fields {
+            Some(fields) if fields.node.is_null() => return Ok(()),
+            Some(_) => {}
+            None => {
+                let watchable = intern!(py, "is_watchable");
+                let asked = self.python_reader.call_method1(py, watchable, (tensor,))?;
+                if !asked.is_truthy(py)? {
+                    return Ok(());
+                }
+            }
+        }
+        if let Some(node) = self.torch.accessors.node(tensor)? {
+            // Asking for the node of a view may have made it anew.
+            let address = self
+                .reader
+                .fields(tensor)?
+                .map_or(0, |fields| fields.node as usize);
+            let slot = self.slots.gradient_id(py, slot, &self.sink)?;
+            let (watched, accessors) = (&mut self.watched, &self.torch.accessors);
+            let node = (&node, address);
+            watched.watch(recorder, accessors, node, tensor, (call, slot))?;
         }
         Ok(())
     }
@@ -189,7 +270,7 @@ impl State {
         &mut self,
         recorder: &Recorder,
         gradient: &Bound<'_, PyAny>,
-        places: &[(u64, u32)],
+        places: impl Iterator<Item = (u64, u32)>,
     ) -> PyResult<bool> {
         let py = gradient.py();
         self.rows.clear();
@@ -200,7 +281,7 @@ impl State {
             return Ok(false);
         };
         let signature = Some((0, self.rows.bytes.len() as u32));
-        for &(call, slot) in places {
+        for (call, slot) in places {
             self.rows.rows.clear();
             self.rows.rows.push(Row::Tensor {
                 role: role::GRADIENT,
@@ -214,33 +295,24 @@ impl State {
         }
         Ok(true)
     }
+}
 
-    /// Writes what is gathered, what became of the random generators, and the end of a call.
-    pub(super) fn end(
-        &mut self,
-        recorder: &Recorder,
-        py: Python<'_>,
-        native: &Native<'_>,
-        end: End,
-    ) -> PyResult<()> {
-        if let Some(before) = &native.random {
-            let after = self.torch.random(py)?;
-            for (slot, text) in before.iter() {
-                let now = after.get_item(&slot)?;
-                if now
-                    .as_ref()
-                    .is_none_or(|now| !now.eq(&text).unwrap_or(false))
-                {
-                    let slot = self.sink.name(py, slot.extract()?)?;
-                    let before = text.extract::<String>()?;
-                    let after = now.map_or_else(|| Ok("None".to_owned()), |now| now.extract())?;
-                    self.rows.value(role::RANDOM_BEFORE, slot, before.into());
-                    self.rows.value(role::RANDOM_AFTER, slot, after.into());
-                }
-            }
-        }
-        recorder.count(&self.rows);
-        let call = native.frame.get().number();
-        self.sink.write(py, call, &self.rows, Some(end))
+/// What withdraws the record of a part if it turns out equal: part `i` of `same`, while that is still
+/// on a device.
+fn unless<'a>(part: &Part, same: Option<&'a Reading>, i: usize) -> Option<&'a Pending> {
+    let other = same.and_then(|same| same.get(i));
+    let other = other.filter(|other| other.layout == part.layout);
+    other.and_then(Part::pending)
+}
+
+/// Layout, signature and note, as Python's reader gives them.
+type PythonReading = (u32, Option<Fingerprint>, u32);
+
+fn part(suffix: String, (layout, signature, note): PythonReading) -> Part {
+    Part {
+        suffix,
+        layout,
+        signature,
+        note,
     }
 }

@@ -1,7 +1,6 @@
 //! What the recorder asks torch for at every call.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use super::gradients::Accessors;
 
@@ -13,23 +12,15 @@ pub struct Torch {
     modes: [Py<PyAny>; 2],
     /// Function that gives the number of the running backward pass, or -1.
     backward: Py<PyAny>,
-    /// Python's `digests(python_too)` of the random generators.
-    digests: Py<PyAny>,
 }
 
 impl Torch {
     /// Binds what is given; see the fields.
-    pub fn new(
-        accessors: Accessors,
-        modes: [Py<PyAny>; 2],
-        backward: Py<PyAny>,
-        digests: Py<PyAny>,
-    ) -> Self {
+    pub fn new(accessors: Accessors, modes: [Py<PyAny>; 2], backward: Py<PyAny>) -> Self {
         Self {
             accessors,
             modes,
             backward,
-            digests,
         }
     }
 
@@ -46,12 +37,6 @@ impl Torch {
     /// Whether a backward pass runs in this thread.
     pub fn in_backward(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(number(py, &self.backward)? != -1)
-    }
-
-    /// Digests of torch's random generators, by slot.
-    pub fn random<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let digests = self.digests.bind(py).call1((false,))?;
-        Ok(digests.cast_into::<PyDict>()?)
     }
 }
 

@@ -81,8 +81,18 @@ def callee_name(callee: Any) -> str:
     """Last part of the callee's name; a module or another callable object gives its class."""
     while isinstance(callee, functools.partial):
         callee = callee.func
-    name = getattr(callee, "__name__", None)
+    try:
+        # Not by getattr: a module looks for what it lacks among all that it holds.
+        get: Any = object.__getattribute__ if isinstance(callee, torch.nn.Module) else getattr
+        name = get(callee, "__name__")
+    except AttributeError:
+        name = None
     return name if isinstance(name, str) and name else type(callee).__name__
+
+
+def bound_to(callee: Any) -> Any:
+    """The object that a method is bound to, or ``None``."""
+    return None if isinstance(callee, torch.nn.Module) else getattr(callee, "__self__", None)
 
 
 def is_compiled(callee: Any) -> bool:
@@ -100,7 +110,7 @@ def is_compiled(callee: Any) -> bool:
 def overwritten_prefixes(callee: Any, name: str) -> tuple[str, ...]:
     """Slots that the callee overwrites without reading them."""
     if name in OVERWRITES_FIRST:
-        bound = isinstance(getattr(callee, "__self__", None), torch.Tensor)
+        bound = isinstance(bound_to(callee), torch.Tensor)
         return ("kwarg.out", "self" if bound else "arg[0]")
     if name in COLLECTIVE_OUTPUTS:
         return ("kwarg.out", f"arg[{COLLECTIVE_OUTPUTS[name]}]")
@@ -115,6 +125,8 @@ def runs_workload_code(callee: Any) -> bool:
     """
     while isinstance(callee, functools.partial):
         callee = callee.func
+    if isinstance(callee, torch.nn.Module):
+        return False
     function = getattr(callee, "__func__", callee)
     if not isinstance(function, types.FunctionType):
         return False

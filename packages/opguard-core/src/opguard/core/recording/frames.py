@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import xorsig
-from opguard.core.recording.tensors import Reading, Signature
+from opguard.core.recording.tensors import Signature
 
 
 class Role(enum.IntEnum):
@@ -53,47 +53,27 @@ class Mark(enum.IntEnum):
 
 
 class Frame(xorsig.CallFrame):
-    """A call in progress that the Python half records.
+    """A call in progress that the Python half records; see the base class for the rest.
 
     Attributes:
-        call: Number of the call in its capture, known once its beginning is recorded.
         callee: What is called.
         name: Its name.
-        flags: :class:`Flag` bits.
-        inputs: Slots and tensors whose bytes are read again after the call.
-        before: Signature per slot before the call; absent for what is only overwritten.
-        held: Identities of the parameters and buffers of the modules involved.
-        effects: Changes of known parameters and gradients in the call's extent.
-        recorded: Slots of parameters that an optimizer step has recorded already.
-        optimizers: Optimizers among the arguments, or the one that a method is bound to.
+        inputs: Slots and tensors that an operator may write to.
+        optimizers: Optimizers whose state the call may change.
         optimizer_states: Their state before the call.
-        optimizer_depth: Optimizer steps that were running when the call began.
-        random: Digests of the random generators before the call.
-        python_random: Whether they include those of ``random`` and numpy.
-        site: Number of the callsite; an operator has that of the call around it.
-        deep: Whether the operators inside are recorded.
+        random: Digests of the random generators before an operator.
         caller: The workload's frame that makes the call.
         stepping: Identity of the optimizer whose step this is, where no callsite stands for it.
-        reads_only: Whether the callee can only read what it is given, and what it holds.
-        is_step: Whether the call makes a step of an optimizer and nothing else.
     """
 
     __slots__ = (
-        "before",
         "callee",
         "caller",
-        "held",
         "inputs",
-        "is_step",
         "name",
-        "optimizer_depth",
         "optimizer_states",
         "optimizers",
-        "python_random",
         "random",
-        "reads_only",
-        "recorded",
-        "site",
         "stepping",
     )
 
@@ -102,20 +82,8 @@ class Frame(xorsig.CallFrame):
         self.callee = callee
         self.name = ""
         self.inputs: list[tuple[str, torch.Tensor]] = []
-        self.before: dict[str, Signature] = {}
-        self.held: set[int] = set()
-        self.recorded: set[str] = set()
         self.optimizers: list[torch.optim.Optimizer] = []
         self.optimizer_states: dict[str, Signature | str] = {}
         self.random: dict[str, str] = {}
-        self.python_random = False
-        self.site = 0
         self.caller: FrameType | None = None
         self.stepping = 0
-        self.reads_only = False
-        self.is_step = False
-
-    def remember(self, parts: list[tuple[str, Reading]]) -> None:
-        """Keep the signatures of an input to tell whether the call changed it."""
-        for slot, reading in parts:
-            self.before[slot] = reading.signature

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +12,13 @@ import torch
 
 import xorsig
 from opguard.core.compiled import hidden_from_compiler
-from opguard.core.recording.flatten import value_text
-from opguard.core.recording.names import Names
+from opguard.core.recording.called import describe
+from opguard.core.recording.flatten import Slots, flatten, plain_text, value_text
+from opguard.core.recording.modules import NAMING, named_members
+from opguard.core.recording.names import Names, encodable
 from opguard.core.recording.purity import facts
 from opguard.core.recording.random_state import RandomState
-from opguard.core.recording.tensors import TensorReader
+from opguard.core.recording.tensors import TensorReader, in_functorch
 
 
 def connect(
@@ -41,7 +44,7 @@ def connect(
 
     Returns:
         Whether it reads tensors without Python. It does where the fields of this torch's tensors
-        lie where its stable C functions, and a few tensors with known fields, say.
+        lie where its C functions, and a few tensors with known fields, say.
     """
 
     def classify(callee: Any) -> tuple[int, bool, int, frozenset[str]] | None:
@@ -55,24 +58,71 @@ def connect(
         {
             "tensor_types": (torch.Tensor, torch.nn.Parameter),
             "probes": _probes(),
+            "autograd_probes": _autograd_probes(),
             "library": str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"),
             "reader": _Unusual(reader),
             "value_types": (bytes, complex, range, slice, torch.device, torch.Size),
             "single_types": (torch.dtype, torch.layout, torch.memory_format, type(...)),
             "value_text": hidden_from_compiler(value_text),
             "callee_types": (types.FunctionType, types.MethodType, types.MethodDescriptorType),
+            "native": native,
             "deep": deep,
             "phases": {int(phase) for phase in phases},
             "classify": hidden_from_compiler(classify),
             "properties": [properties[name] for name in _PROPERTIES],
             "modes": (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack),
             "backward": torch._C._current_graph_task_id,
-            "digests": hidden_from_compiler(random.digests),
+            "get_state": torch.default_generator.get_state,
+            "cuda": torch.cuda,
+            "random_module": sys.modules["random"],
+            "modules": sys.modules,
+            "random": _Generators(random),
+            "naming": [(name, getattr(torch.nn.Module, name)) for name in NAMING],
+            "named_members": hidden_from_compiler(named_members),
+            "describe": hidden_from_compiler(describe),
+            "flatten_arguments": hidden_from_compiler(_flatten_arguments),
+            "flatten_result": hidden_from_compiler(_flatten_result),
+            "plain_text": hidden_from_compiler(plain_text),
         }
     )
 
 
-_PROPERTIES = ("requires_grad", "grad_fn", "output_nr", "_version", "is_leaf", "grad")
+_PROPERTIES = ("requires_grad", "grad_fn", "output_nr", "is_leaf", "grad")
+
+
+class _Generators:
+    """What the native half asks about random generators."""
+
+    def __init__(self, random: RandomState) -> None:
+        self.digests = hidden_from_compiler(random.digests)
+        self.python_source = hidden_from_compiler(random.python_source)
+        self.numpy_source = hidden_from_compiler(random.numpy_source)
+
+
+def _flatten_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Slots of arguments of any kind: tensors, values, modules and optimizers."""
+    slots = Slots()
+    for position, item in enumerate(args):
+        flatten(item, f"arg[{position}]", f"value.arg[{position}]", slots)
+    for key, item in kwargs.items():
+        flatten(item, f"kwarg.{key}", f"value.{key}", slots)
+    return _encodable(slots)
+
+
+def _flatten_result(result: Any) -> tuple[Any, ...]:
+    """Slots of a result of any kind, as :func:`_flatten_arguments` gives them."""
+    slots = Slots()
+    flatten(result, "out", "out", slots)
+    return _encodable(slots)
+
+
+def _encodable(slots: Slots) -> tuple[Any, ...]:
+    return (
+        [(encodable(slot), tensor) for slot, tensor in slots.tensors],
+        [(encodable(slot), encodable(text)) for slot, text in slots.values],
+        [(encodable(slot), module) for slot, module in slots.modules],
+        slots.optimizers,
+    )
 
 
 class _Unusual:
@@ -80,10 +130,18 @@ class _Unusual:
 
     def __init__(self, reader: TensorReader) -> None:
         self.read = hidden_from_compiler(reader.read)
+        self.describe = hidden_from_compiler(reader.describe)
+        self.is_watchable = hidden_from_compiler(_is_watchable)
         self.is_plain_cpu = hidden_from_compiler(reader.is_plain_cpu)
         self.dtype = hidden_from_compiler(_dtype)
         self.key = hidden_from_compiler(_key)
         self.storage = hidden_from_compiler(_storage)
+
+
+def _is_watchable(tensor: Any) -> bool:
+    """Whether gradients flow back through a tensor, outside functorch transforms."""
+    is_tensor = isinstance(tensor, torch.Tensor)
+    return is_tensor and not in_functorch(tensor) and tensor.requires_grad
 
 
 def _dtype(tensor: torch.Tensor) -> tuple[str, int]:
@@ -116,3 +174,25 @@ def _probes() -> list[tuple[torch.Tensor, int, int]]:
         conjugate = torch.empty(1, dtype=torch.complex64, device="cpu").conj()
         tensors = [plain, inference, conjugate, torch.empty(1, device="meta"), plain.t()]
         return [(t, t._cdata, torch._C._dispatch_keys(t).raw_repr()) for t in tensors]
+
+
+def _autograd_probes() -> list[tuple[torch.Tensor, int, int, bool]]:
+    """Plain tensors that differ in what autograd keeps of them.
+
+    Returns:
+        Tensor, version, address of its gradient's implementation or 0, whether it has a node.
+    """
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.enable_grad():
+        written = [torch.ones(2, device="cpu") for _ in range(4)]
+        for times, tensor in zip((0, 3, 11, 300), written, strict=True):
+            for _ in range(times):
+                tensor.zero_()
+        leaves = [torch.ones(2, device="cpu", requires_grad=True) for _ in range(5)]
+        for leaf in leaves[:3]:
+            leaf.grad = torch.ones(2, device="cpu")
+        made = [leaf.detach().requires_grad_().clone() for leaf in leaves[:2]]
+        found = [(tensor, tensor._version, 0, False) for tensor in written]
+        for leaf in leaves:
+            gradient = leaf.grad
+            found.append((leaf, leaf._version, 0 if gradient is None else gradient._cdata, False))
+        return [*found, *((tensor, tensor._version, 0, True) for tensor in made)]

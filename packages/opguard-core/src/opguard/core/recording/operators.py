@@ -122,9 +122,12 @@ class OperatorCapture:
             "storage", lambda: self._memory.resized(storage, before), engine_threads=True
         )
 
-    def step_place(self, frame: FrameType, call: Frame | None) -> int:
-        """The place that runs an optimizer step, ``frame`` being that of torch's hook."""
-        found = self._places.find(frame, None if call is None else call.caller, NO_PLACE)
+    def step_place(self, frame: FrameType, caller: FrameType | None) -> int:
+        """The place that runs an optimizer step, ``frame`` being that of torch's hook.
+
+        ``caller`` is the workload's frame that makes the recorded call around it, where known.
+        """
+        found = self._places.find(frame, caller, NO_PLACE)
         return NO_PLACE if found is None else found
 
     def _run(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -40,13 +40,16 @@ class RandomState:
             for index, generator in enumerate(torch.cuda.default_generators):
                 found[f"rng.cuda[{index}]"] = _tensor_digest(generator.get_state())
         if python_too:
-            found["rng.python"] = self._python()
-            digest = self._numpy()
-            if digest is not None:
-                found["rng.numpy"] = digest
+            for slot, source in (
+                ("rng.python", self.python_source()),
+                ("rng.numpy", self.numpy_source()),
+            ):
+                if source is not None:
+                    found[slot] = source if isinstance(source, str) else _words_digest(source)
         return found
 
-    def _python(self) -> str:
+    def python_source(self) -> int | str:
+        """Address of the state of ``random``, 625 words; where it has more of it, a digest."""
         generator: Any = random._inst
         if generator is not self._python_generator:
             self._python_generator = generator
@@ -56,11 +59,13 @@ class RandomState:
             # Hashes of integers and floats are the same in every process; that of None is not.
             state = hash((internal, gauss is None, gauss or 0.0))
             return f"{state & 0xFFFFFFFFFFFFFFFF:016x}"
-        digest = xorsig.fingerprint(self._python_address, (_WORDS + 1,), (1,), 4, 1).hex()
         gauss = generator.gauss_next
-        return digest if gauss is None else f"{digest} {gauss!r}"
+        if gauss is None:
+            return self._python_address
+        return f"{_words_digest(self._python_address)} {gauss!r}"
 
-    def _numpy(self) -> str | None:
+    def numpy_source(self) -> int | None:
+        """Address of the state of numpy's global generator, 625 words, if there is one."""
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is None:
             return None
@@ -71,7 +76,11 @@ class RandomState:
             # The state is the C struct {uint32 key[624]; int pos;}: 2500 bytes, read in place.
             self._numpy_generator = generator
             self._numpy_address = generator.ctypes.state_address
-        return xorsig.fingerprint(self._numpy_address, (625,), (1,), 4, 1).hex()
+        return self._numpy_address
+
+
+def _words_digest(address: int) -> str:
+    return xorsig.fingerprint(address, (_WORDS + 1,), (1,), 4, 1).hex()
 
 
 def _tensor_digest(state: torch.Tensor) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable, Container, Set
+from collections.abc import Callable, Set
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,28 +13,19 @@ import xorsig
 from opguard.core.compiled import hidden_from_compiler
 from opguard.core.cuda.results import Device
 from opguard.core.interruption import comes_from_signal_handler
-from opguard.core.recording.callees import (
-    FRESH_MEMORY,
-    KEEPS_OPTIMIZER_STATE,
-    callee_name,
-    is_compiled,
-    may_use_python_random,
-    overwritten_prefixes,
-    reads_gradients,
-    runs_workload_code,
-)
-from opguard.core.recording.flatten import Slots, flatten
-from opguard.core.recording.frames import Flag, Frame, Mark, Phase, Role
-from opguard.core.recording.modules import ModuleRecords, module_of
+from opguard.core.recording.called import is_step
+from opguard.core.recording.callees import callee_name
+from opguard.core.recording.frames import Frame, Mark, Phase, Role
+from opguard.core.recording.gradients import GradientHooks
 from opguard.core.recording.names import Names
 from opguard.core.recording.native import connect
 from opguard.core.recording.operators import OperatorCapture
-from opguard.core.recording.optimizers import OptimizerHooks, OptimizerRecords
+from opguard.core.recording.optimizers import OptimizerStates
 from opguard.core.recording.places import Places, calling_frame
-from opguard.core.recording.purity import module_facts
 from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.records import Records
-from opguard.core.recording.tensors import TensorReader
+from opguard.core.recording.steps import OptimizerSteps
+from opguard.core.recording.tensors import TensorReader, in_functorch
 from opguard.core.recursion import MAX_NESTED_CALLS
 from opguard.core.selection import Selection
 
@@ -44,7 +33,6 @@ if TYPE_CHECKING:
     from xorsig import CaptureWriter
 
 EVERYTHING = Selection()
-_STOP_RECOMPUTATION = "_StopRecomputationError"
 _MAX_FAILURE_NOTES = 20
 
 
@@ -60,10 +48,11 @@ class CallRecorder(xorsig.Recorder):
     own is written into the capture as a note and counted. What a signal handler of the workload
     raises meanwhile does reach the workload.
 
-    Its native base class records by itself what :mod:`opguard.core.recording.purity` knows as
-    functions that can only read their arguments, called with plain tensors and values: the bulk of
-    a training's calls. The methods below record every other call, and would record those in the
-    same way. Both put their calls on :attr:`stack`.
+    Its native base class records: inputs, outputs, effects, modules, known parameters and both
+    sides of optimizer steps. It looks at a call by itself where that holds plain tensors and values
+    and nothing of the workload would see it. For every other call the methods below sort arguments
+    and results of any kind, out of sight of the workload's modes, and hand them to the same native
+    code. Both put their calls on :attr:`stack`.
 
     Args:
         writer: Receives the records.
@@ -74,7 +63,7 @@ class CallRecorder(xorsig.Recorder):
         checkout: Folder of the workload's own source.
         selection: Phases and levels to record; which steps, ``paused`` says.
         on_step: Receives the number of completed steps after each.
-        native: Whether the base class records what it can.
+        native: Whether the base class looks at calls by itself where it can.
         device: Where fingerprints are launched and not waited for; CUDA by default.
 
     Attributes:
@@ -120,21 +109,21 @@ class CallRecorder(xorsig.Recorder):
         names = Names(writer)
         self._records = Records(writer, names, self)
         self._reader = TensorReader(writer, names, regions, device)
-        self._known = xorsig.KnownParameters(self)
-        self._modules = ModuleRecords(self._records, self._reader, self._known)
-        self._states = OptimizerRecords(self._records, self._reader, self._known)
-        self._hooks = OptimizerHooks(self._before_step, self._after_step)
-        self._random = RandomState()
+        known = xorsig.KnownParameters(self)
+        self._states = OptimizerStates(self._records, self._reader, known)
+        random = RandomState()
         places = Places(self._records, capture, checkout)
         self.packages = places.packages
         self._operators = OperatorCapture(
             self,
             self._records,
             self._reader,
-            self._random,
+            random,
             places,
             thread,
         )
+        self._steps = OptimizerSteps(self, known, self._operators, thread)
+        self._hooks = GradientHooks()
         # The session adds to its own set.
         self._deep = deep if isinstance(deep, set) else set(deep)
         self._selection = selection
@@ -143,14 +132,13 @@ class CallRecorder(xorsig.Recorder):
         self._lock = threading.RLock()
         self.failures = 0
         taken = [phase for phase in Phase if selection.takes_phase(phase)]
-        connect(
-            self, self._reader, names, self._random, deep=self._deep, phases=taken, native=native
-        )
+        connect(self, self._reader, names, random, deep=self._deep, phases=taken, native=native)
 
     def close(self) -> None:
         """Stop recording, unregister torch's hooks, and wait for fingerprints of devices."""
         self.enabled = False
         self._operators.close()
+        self._steps.remove()
         self._hooks.remove()
         self.stack.clear()
         for text in self._reader.close():
@@ -185,7 +173,7 @@ class CallRecorder(xorsig.Recorder):
         """Record a call's inputs; ``None`` when it is not to be recorded."""
         if self.paused or self.full:
             return None
-        if self._selection.phases and not self._takes(self._phase(_is_step(callee))):
+        if self._selection.phases and not self.takes(self._phase(is_step(callee))):
             return None
         frame = Frame(callee, self.optimizer_depth)
         if index in self._deep:
@@ -258,66 +246,18 @@ class CallRecorder(xorsig.Recorder):
     def _begin(
         self, frame: Frame, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        callee = frame.callee
-        frame.name = callee_name(callee)
-        parent = self.stack[-1] if self.stack else None
-        slots = Slots()
-        for position, item in enumerate(args):
-            flatten(item, f"arg[{position}]", f"value.arg[{position}]", slots)
-        for key, item in kwargs.items():
-            flatten(item, f"kwarg.{key}", f"value.{key}", slots)
-        facts = None
-        if isinstance(callee, torch.nn.Module):
-            facts = module_facts(callee, (tensor for _, tensor in slots.tensors))
-        frame.reads_only = facts is not None
-        if not frame.reads_only:
-            changed = self._known.changes()
-            if parent is not None and changed:
-                parent.merge_effects(changed)
-        owner = getattr(callee, "__self__", None)
-        if isinstance(owner, torch.Tensor):
-            slots.tensors.append(("self", owner))
-        frame.site = index
-        frame.flags = _flags(callee, frame.name)
-        frame.optimizers = slots.optimizers
-        keeps_state = frame.name == "step" or frame.name in KEEPS_OPTIMIZER_STATE
-        if isinstance(owner, torch.optim.Optimizer) and not keeps_state:
-            frame.optimizers.append(owner)
-        # Also that of something that is given the optimizer, such as a gradient scaler.
-        frame.is_step = _is_step(callee) or (frame.name == "step" and bool(slots.optimizers))
-        self._records.begin(frame, parent, index, self.step, self._phase(_is_step(callee)))
-        self.calls += 1
-        self.stack.append(frame)
-        self._record_inputs(frame, slots, parent)
-        if reads_gradients(frame.name, args, frame.optimizers):
-            self._known.record_gradients(frame.call, Role.INPUT)
-        for optimizer in frame.optimizers:
-            frame.optimizer_states.update(self._states.states(optimizer))
-        if facts is None or facts.random:
-            frame.python_random = may_use_python_random(callee)
-            frame.random = self._random.digests(frame.python_random)
+        optimizers = self.open_call(frame, index, frame.callee, args, kwargs)
+        self._states.remember(frame, optimizers)
 
-    def _phase(self, is_step: bool) -> Phase:
-        if is_step or self.optimizer_depth:
+    def _phase(self, steps: bool) -> Phase:
+        if steps or self.optimizer_depth:
             return Phase.OPTIMIZER
         in_backward = torch._C._current_graph_task_id() != -1
         return Phase.BACKWARD if in_backward else Phase.FORWARD
 
-    def _takes(self, phase: Phase) -> bool:
+    def takes(self, phase: Phase) -> bool:
+        """Whether calls of a phase are recorded now."""
         return not self.paused and self._selection.takes_phase(phase)
-
-    def _record_inputs(self, frame: Frame, slots: Slots, parent: Frame | None) -> None:
-        overwritten = overwritten_prefixes(frame.callee, frame.name)
-        frame.inputs.extend(slots.tensors)
-        read = [pair for pair in slots.tensors if not pair[0].startswith(overwritten)]
-        if read:
-            frame.before.update(self.record_tensors(frame.call, Role.INPUT, read))
-        module = module_of(frame.callee)
-        if module is not None:
-            self._modules.inputs(frame, module, "", parent)
-        for slot, item in slots.modules:
-            self._modules.inputs(frame, item, slot + ".", parent)
-        self._records.values(frame.call, Role.INPUT, slots.values)
 
     def _end(self, token: object, result: Any, error: BaseException | None) -> None:
         if not isinstance(token, Frame) or token not in self.stack:
@@ -325,108 +265,36 @@ class CallRecorder(xorsig.Recorder):
         # A generator that was abandoned, or an exception past inner calls, leaves frames behind;
         # an optimizer step that raised has run no post hook.
         del self.stack[self.stack.index(token) :]
-        if self._operators.active and not any(frame.deep for frame in self.stack):
-            self._operators.activate(False)
+        self._left_deep_calls()
         token.caller = None
         self.optimizer_depth = token.optimizer_depth
-        self.guarded(token.name, lambda: self._finish(token, result, error))
+        states = self._states.changed if token.optimizers else None
+        self.guarded(
+            callee_name(token.callee), lambda: self.close_call(token, result, error, states)
+        )
 
-    def _finish(self, frame: Frame, result: Any, error: BaseException | None) -> None:
-        call, records = frame.call, self._records
-        if not frame.reads_only:
-            self._record_changed_inputs(frame)
-        slots = Slots()
-        if error is None:
-            flatten(result, "out", "out", slots)
-        self._record_outputs(call, slots, fresh_memory=bool(frame.flags & Flag.UNINITIALISED))
-        if not runs_workload_code(frame.callee):
-            records.values(call, Role.OUTPUT, slots.values)
-        if not frame.reads_only:
-            self._record_what_changed(frame, slots)
-        self._record_effects(call, frame.effects, frame.recorded)
-        after = self._random.digests(frame.python_random) if frame.random else {}
-        for slot, text in frame.random.items():
-            if after.get(slot) != text:
-                records.value(call, Role.RANDOM_BEFORE, slot, text)
-                records.value(call, Role.RANDOM_AFTER, slot, after.get(slot, "None"))
-        kind = "" if error is None else type(error).__name__
-        if kind == _STOP_RECOMPUTATION:
-            # Checkpointing ends a recomputation early by an exception: no failure.
-            records.end(frame, 0, Flag.RECOMPUTED, "")
-        else:
-            records.end(frame, 0 if error is None else 1, 0, kind)
+    # What the native half calls.
 
-    def _record_what_changed(self, frame: Frame, slots: Slots) -> None:
-        """Modules that the call gave or filled, known parameters, the state of optimizers."""
-        call = frame.call
-        changed = self._known.changes()
-        if not frame.flags & Flag.UNINITIALISED:
-            for slot, item in slots.modules:
-                self._modules.outputs(call, item, slot + ".", frozenset())
-            module = module_of(frame.callee)
-            if module is not None:
-                # What the module got during the call: resized or lazily made parameters.
-                self._modules.outputs(call, module, "", frame.held)
-            frame.merge_effects(changed)
-        self._states.changed_states(frame)
-
-    def _record_outputs(self, call: int, slots: Slots, *, fresh_memory: bool) -> None:
-        watched = self._selection.takes_phase(Phase.BACKWARD)
-        for slot, tensor in slots.tensors:
-            if fresh_memory:
-                parts = [(slot, self._reader.describe(tensor, "uninitialised memory"))]
-                self._records.tensors(call, Role.OUTPUT, parts)
-            else:
-                self._records.tensor(call, Role.OUTPUT, slot, tensor)
-            if watched and isinstance(tensor, torch.Tensor) and not _in_functorch(tensor):
-                self.watch(call, slot, tensor)
-
-    def _record_effects(
-        self, call: int, effects: xorsig.Effects, unless: Container[str] = ()
-    ) -> None:
-        if effects:
-            self._known.record_effects(call, effects, unless)
-            if self.stack:
-                self.stack[-1].merge_effects(effects)
-
-    def _record_changed_inputs(self, frame: Frame) -> None:
-        if frame.inputs:
-            changed = self.record_changed(frame.call, frame.inputs, frame.before)
-            tensors = [tensor for tensor in changed if isinstance(tensor, torch.Tensor)]
-            if tensors:
-                frame.merge_effects(self._known.alias_changes(tensors))
-
-    def _innermost(self) -> Frame | None:
-        """The innermost open call, if the Python half records it."""
-        call = self.stack[-1] if self.stack else None
-        return call if isinstance(call, Frame) else None
-
-    # What the native half calls, which has checked already that the call is to be recorded.
+    def _left_deep_calls(self) -> None:
+        """Some calls were taken from the stack."""
+        if self._operators.active and not any(frame.deep for frame in self.stack):
+            self._operators.activate(False)
 
     @hidden_from_compiler
-    def _native_results(self, call: int, result: Any) -> None:
-        """A result that holds more than plain tensors and values."""
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            slots = Slots()
-            flatten(result, "out", "out", slots)
-            self._record_outputs(call, slots, fresh_memory=False)
-            self._records.values(call, Role.OUTPUT, slots.values)
-
-    @hidden_from_compiler
-    def _native_effects(self, call: int, effects: xorsig.Effects) -> None:
-        """Effects of calls inside a native one."""
-        self._record_effects(call, effects)
+    def _finish_unusual(self, frame: xorsig.CallFrame, result: Any) -> None:
+        """The end of a call whose result holds more than plain tensors and values."""
+        self.guarded("native call", lambda: self.close_call(frame, result, None, None))
 
     # What OperatorCapture calls.
 
     def current(self) -> Frame | None:
         """The innermost open call, where operators are to be recorded in it."""
-        call = self._innermost()
-        if call is None or not call.deep or self.full or not self.enabled:
+        call = self.stack[-1] if self.stack else None
+        if not isinstance(call, Frame) or not call.deep or self.full or not self.enabled:
             return None
-        return call if self._takes(self._phase(False)) else None
+        return call if self.takes(self._phase(False)) else None
 
-    def open_child(self, child: Frame, parent: Frame) -> None:
+    def open_child(self, child: Frame, parent: xorsig.CallFrame) -> None:
         """A call inside ``parent`` begins that no callsite stands for."""
         child.site = parent.site
         self._records.begin(child, parent, child.site, self.step, self._phase(child.stepping != 0))
@@ -442,50 +310,6 @@ class CallRecorder(xorsig.Recorder):
         kind = "" if error is None else type(error).__name__
         self._records.end(child, 0 if error is None else 1, 0, kind)
 
-    # What torch's hooks call.
-
-    @hidden_from_compiler
-    def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if threading.get_ident() != self._thread:
-            return
-        taken = not self.full and self._takes(Phase.OPTIMIZER)
-        call = self._innermost() if taken else None
-        if call is not None and not call.is_step:
-            running = sys._getframe(1)
-            self.guarded("optimizer step", lambda: self._open_step(call, optimizer, running))
-        self.optimizer_depth += 1
-        self._around_step(optimizer, Role.INPUT)
-
-    def _open_step(self, call: Frame, optimizer: torch.optim.Optimizer, running: FrameType) -> None:
-        """A step that a library makes inside a recorded call is a call of its own."""
-        place = self._operators.step_place(running, call)
-        frame = Frame(optimizer.step, self.optimizer_depth)
-        frame.name = f"{type(optimizer).__name__}.step@{place}"
-        frame.flags = Flag.OPERATOR
-        frame.deep, frame.caller, frame.stepping = call.deep, call.caller, id(optimizer)
-        frame.is_step = True
-        changed = self._known.changes()
-        if changed:
-            call.merge_effects(changed)
-        self.open_child(frame, call)
-
-    @hidden_from_compiler
-    def _after_step(self, optimizer: torch.optim.Optimizer, completes_step: bool) -> None:
-        if threading.get_ident() != self._thread:
-            return
-        self.optimizer_depth = max(0, self.optimizer_depth - 1)
-        self._around_step(optimizer, Role.OUTPUT)
-        frame = self._innermost()
-        if frame is not None and frame.stepping == id(optimizer):
-            self.guarded("optimizer step", lambda: self.close_child(frame, None))
-        if completes_step and self.enabled:
-            self.completed_step()
-
-    def _around_step(self, optimizer: torch.optim.Optimizer, role: Role) -> None:
-        frame = self._innermost()
-        if frame is not None and self._takes(Phase.OPTIMIZER):
-            self.guarded("optimizer step", lambda: self._states.around_step(frame, optimizer, role))
-
     @hidden_from_compiler
     def _on_gradient(self, gradient: torch.Tensor, places: list[tuple[int, str]]) -> None:
         self.guarded(
@@ -493,32 +317,12 @@ class CallRecorder(xorsig.Recorder):
         )
 
     def _record_gradient(self, gradient: torch.Tensor, places: list[tuple[int, str]]) -> None:
-        if not _in_functorch(gradient):
+        if not in_functorch(gradient):
             parts = self._reader.read("", gradient)
             for call, slot in places:
                 self._records.under(call, Role.GRADIENT, slot, parts)
 
 
-def _is_step(callee: Any) -> bool:
-    owner = getattr(callee, "__self__", None)
-    return isinstance(owner, torch.optim.Optimizer) and callee_name(callee) == "step"
-
-
-def _flags(callee: Any, name: str) -> int:
-    flags = Flag(0)
-    if isinstance(callee, torch.nn.Module):
-        flags |= Flag.MODULE
-    if is_compiled(callee):
-        flags |= Flag.COMPILED
-    if name in FRESH_MEMORY:
-        flags |= Flag.UNINITIALISED
-    return flags
-
-
 def _is_foreign_thread() -> bool:
     """Whether Python did not start this thread, as those of the autograd engine for a device."""
     return threading.current_thread().name.startswith("Dummy-")
-
-
-def _in_functorch(tensor: torch.Tensor) -> bool:
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import xorsig
 from opguard.core.recording.frames import Frame, Mark, Phase, Role
@@ -19,7 +19,7 @@ class Records:
     Args:
         writer: Receives the records.
         names: Interned texts.
-        recorder: Counts the tensor records, and reads tensors natively where it can.
+        recorder: Counts the tensor records.
     """
 
     def __init__(self, writer: CaptureWriter, names: Names, recorder: xorsig.Recorder) -> None:
@@ -27,7 +27,14 @@ class Records:
         self._ids = names.id
         self._recorder = recorder
 
-    def begin(self, frame: Frame, parent: Frame | None, site: int, step: int, phase: Phase) -> None:
+    def begin(
+        self,
+        frame: Frame,
+        parent: xorsig.CallFrame | None,
+        site: int,
+        step: int,
+        phase: Phase,
+    ) -> None:
         """A call begins; gives the frame its number in the capture."""
         frame.call = self._writer.begin(
             0 if parent is None else parent.call,
@@ -64,10 +71,6 @@ class Records:
         self._writer.tensor(
             call, role, self._ids(slot), reading.layout, reading.signature, reading.note, unless
         )
-
-    def tensor(self, call: int, role: Role, slot: str, tensor: Any) -> None:
-        """A tensor of any kind, read now."""
-        self._recorder.record_tensor(call, role, slot, tensor)
 
     def under(self, call: int, role: Role, slot: str, parts: list[tuple[str, Reading]]) -> None:
         """Readings whose slots continue ``slot``."""

@@ -230,3 +230,8 @@ class TensorReader:
         address = array.__array_interface__["data"][0]
         signature = xorsig.fingerprint(address, shape, strides, dtype.itemsize, self._regions)
         return Reading(layout, signature, 0)
+
+
+def in_functorch(tensor: torch.Tensor) -> bool:
+    """Whether a tensor belongs to a functorch transform."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))

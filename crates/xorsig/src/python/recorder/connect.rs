@@ -1,0 +1,130 @@
+//! Setting up the state of a recorder from objects of torch and of Python.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PySet};
+
+use super::access::{Probe, TensorAccess};
+use super::autograd::{AutogradAccess, AutogradProbe};
+use super::gradients::{Accessors, Watched};
+use super::known::Known;
+use super::modules::Naming;
+use super::plans::Plans;
+use super::random::Random;
+use super::reading::Reader;
+use super::sink::{Rows, Sink};
+use super::slots::Slots;
+use super::state::State;
+use super::torch::Torch;
+use super::values::Values;
+
+impl State {
+    /// A state that knows nothing yet, and whether tensors are read natively.
+    pub(super) fn connected(
+        writer: &Py<PyAny>,
+        regions: usize,
+        torch: &Bound<'_, PyDict>,
+    ) -> PyResult<(Self, bool)> {
+        let py = torch.py();
+        let get = |name: &str| -> PyResult<Bound<'_, PyAny>> {
+            torch
+                .get_item(name)?
+                .ok_or_else(|| PyValueError::new_err(format!("{name} is missing")))
+        };
+        let object = |name: &str| get(name).map(Bound::unbind);
+        let types: [Py<PyAny>; 2] = get("tensor_types")?.extract()?;
+        let tensor_type = types[0].clone_ref(py);
+        let library = get("library")?.extract::<String>()?;
+        let access = prove(py, &tensor_type, &library, &get("probes")?)?;
+        let autograd = match &access {
+            Some(access) => prove_autograd(&library, access, &get("autograd_probes")?)?,
+            None => None,
+        };
+        let proved = access.is_some() && autograd.is_some();
+        let python_reader = object("reader")?;
+        let reader = python_reader.clone_ref(py);
+        let state = Self {
+            sink: Sink::new(writer.bind(py).clone()),
+            reader: Reader::new(access, autograd, types, regions, reader),
+            slots: Slots::new(),
+            values: Values::new(
+                get("value_types")?.extract()?,
+                get("single_types")?.extract()?,
+                object("value_text")?,
+            ),
+            plans: Plans::new(get("callee_types")?.extract()?, object("classify")?),
+            torch: Torch::new(
+                Accessors::new(py, get("properties")?.extract()?)?,
+                get("modes")?.extract()?,
+                object("backward")?,
+            ),
+            watched: Watched::default(),
+            known: Known::default(),
+            random: Random::new(
+                object("get_state")?,
+                object("cuda")?,
+                object("random_module")?,
+                get("modules")?.cast_into::<PyDict>()?.unbind(),
+                object("random")?,
+            ),
+            rows: Rows::default(),
+            none: "None".into(),
+            scratch: Vec::new(),
+            native: get("native")?.is_truthy()?,
+            deep: get("deep")?.cast_into::<PySet>()?.unbind(),
+            phases: get("phases")?.extract()?,
+            python_reader,
+            tensor_type,
+            naming: Naming {
+                methods: get("naming")?.extract()?,
+                python: object("named_members")?,
+            },
+            describe: object("describe")?,
+            flatten_arguments: object("flatten_arguments")?,
+            flatten_result: object("flatten_result")?,
+            plain_text: object("plain_text")?,
+        };
+        Ok((state, proved))
+    }
+}
+
+fn prove(
+    py: Python<'_>,
+    tensor_type: &Py<PyAny>,
+    library: &str,
+    probes: &Bound<'_, PyAny>,
+) -> PyResult<Option<TensorAccess>> {
+    let probes = probes.extract::<Vec<(Bound<'_, PyAny>, usize, u64)>>()?;
+    let probes = probes
+        .into_iter()
+        .map(|(tensor, implementation, keys)| Probe {
+            tensor,
+            implementation,
+            keys,
+        });
+    let probes = probes.collect::<Vec<_>>();
+    let is_exact = |p: &Probe<'_>| p.tensor.get_type_ptr().cast() == tensor_type.as_ptr();
+    if !probes.iter().all(is_exact) {
+        return Ok(None);
+    }
+    let size = tensor_type.getattr(py, "__basicsize__")?.extract(py)?;
+    Ok(TensorAccess::prove(library, size, &probes))
+}
+
+fn prove_autograd(
+    library: &str,
+    access: &TensorAccess,
+    probes: &Bound<'_, PyAny>,
+) -> PyResult<Option<AutogradAccess>> {
+    let probes = probes.extract::<Vec<(Bound<'_, PyAny>, u32, usize, bool)>>()?;
+    let probes = probes
+        .into_iter()
+        .map(|(tensor, version, gradient, has_node)| AutogradProbe {
+            tensor,
+            version,
+            gradient,
+            has_node,
+        });
+    let probes = probes.collect::<Vec<_>>();
+    Ok(AutogradAccess::prove(library, access, &probes))
+}
