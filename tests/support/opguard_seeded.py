@@ -231,6 +231,16 @@ BUGS = {
         (Edit("model.py", '"drop": 0.2', '"drop": 0.1'),),
         (("baseline", "model.py", "self.drop(self.embed(tokens))"),),
     ),
+    "weights that are no longer tied": Bug(
+        "language",
+        (Edit("model.py", "        self.project.weight = self.embed.weight\n", ""),),
+        (("baseline", "model.py", "self.project.weight = self.embed.weight"),),
+    ),
+    "a gradient that is no longer cut off": Bug(
+        "language",
+        (Edit("model.py", "summary.detach()", "summary"),),
+        (("baseline", "model.py", "summary.detach()"),),
+    ),
     "a target that is not shifted": Bug(
         "language",
         (Edit("train.py", "loss_of(logits, tokens[:, 1:]", "loss_of(logits, tokens[:, :-1]"),),

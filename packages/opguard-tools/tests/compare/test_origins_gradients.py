@@ -128,3 +128,21 @@ def test_consumer_on_one_side_only_is_the_origin_of_the_gradient_that_it_changes
 
     assert summary(found) == [("unpaired", None, "penalty", ["grad.out"])]
     assert "takes the output of train.py:1 `embed(...)`, whose gradient differs" in why(found)
+
+
+def test_gradient_on_one_side_only_belongs_to_the_call_on_one_side_that_takes_the_output() -> None:
+    sides = Recording(), Recording()
+    for run, out in zip(sides, ("y", "z"), strict=True):
+        call = run.call("model", outputs={"out": "m"})
+        if run is sides[0]:
+            run.call("detach", inputs={"self": "m"}, outputs={"out": "m"})
+        run.call("pow", inputs={"self": "m"}, outputs={"out": "p"})
+        if run is sides[1]:
+            run.gradient(call, "grad.out", "g")
+        run.step = 1
+        run.call("linear", inputs={"param.weight": out}, outputs={"out": out})
+
+    found = compare(*sides)
+
+    assert summary(found) == [("unpaired", "detach", None, ["grad.out"])]
+    assert "only the candidate computed a gradient for the output of train.py:1" in why(found)

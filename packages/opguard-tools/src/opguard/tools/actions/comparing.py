@@ -15,6 +15,7 @@ from opguard.tools.compare import (
     Comparison,
     compare_captures,
     compare_with_repeats,
+    name_silent_statements,
 )
 from opguard.tools.formats import CAPTURE_NAME, EMBEDDED_NAME, REQUEST_NAME, RESULT_NAME
 from opguard.tools.launch.judge import check_files
@@ -195,6 +196,7 @@ def compare_sources(
         comparison = compare_with_repeats(left, right, alignment, chosen, further)
     else:
         comparison = compare_captures(left, right, alignment, chosen)
+    comparison = name_silent_statements(comparison, alignment)
     return Compared(comparison, write_reports(comparison, output))
 
 

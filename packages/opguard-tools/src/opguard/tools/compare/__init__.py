@@ -15,6 +15,7 @@ from opguard.tools.compare.results import (
     UnrepeatableCallsite,
     UnrepeatableOrigin,
 )
+from opguard.tools.compare.silent import name_silent_statements
 
 __all__ = [
     "Callsite",
@@ -38,4 +39,5 @@ __all__ = [
     "compare_captures",
     "compare_rank",
     "compare_with_repeats",
+    "name_silent_statements",
 ]

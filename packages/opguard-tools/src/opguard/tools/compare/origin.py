@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from opguard.tools.compare.pairing import CallPair
-from opguard.tools.compare.records import Call
+from opguard.tools.compare.records import Call, Side
 from opguard.tools.compare.relations import RelationSource
 from opguard.tools.compare.slots import SlotDifference
 
@@ -18,6 +19,25 @@ class OriginKind(StrEnum):
     UNEXPLAINED_INPUT = "unexplained_input"
     UNPAIRED = "unpaired"
     INCOMPATIBLE = "incompatible"
+
+
+@dataclass(frozen=True, slots=True)
+class SilentStatement:
+    """A changed statement without a recorded call, in a function that ran inside an origin's call.
+
+    Attributes:
+        file: Path relative to the checkout.
+        line: First line, from 1.
+        end_line: Last line; of a compound statement, that of its header.
+        qualname: The function.
+        position: Line and column in UTF-8 bytes.
+    """
+
+    file: str
+    line: int
+    end_line: int
+    qualname: str
+    position: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +54,8 @@ class Origin:
         inherited_from: Another rank from which a collective took the difference.
         slots_of: The calls that the slots belong to, where these are not the origin's own: what
             an origin produced shows in an input of the call that takes it.
+        silent: Per side, what may have made the difference inside the call where nothing recorded
+            there did.
     """
 
     kind: OriginKind
@@ -45,6 +67,7 @@ class Origin:
     source: RelationSource | None = None
     inherited_from: int | None = None
     slots_of: CallPair | None = None
+    silent: Mapping[Side, SilentStatement] = field(default_factory=dict)
 
     @property
     def step(self) -> int:

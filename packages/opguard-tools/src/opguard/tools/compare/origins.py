@@ -294,8 +294,19 @@ def _first_gradient_differs(state: RankState, event: DifferenceEvent) -> Origin:
 
 
 def _gradient_missing(state: RankState, event: DifferenceEvent) -> Origin:
-    """A gradient on one side only comes first, and values differ later."""
+    """A gradient on one side only comes first, and values differ later.
+
+    A call on one side only that takes the output, such as a ``detach()``, is why.
+    """
     has = Side.BASELINE if event.slots[0].baseline is not None else Side.CANDIDATE
+    takers = dataflow.unpaired_consumers(state, event)
+    if takers:
+        produced = state.where(Side.BASELINE, event.pair.baseline)
+        why = (
+            f"only the {has} computed a gradient for the output of {produced}, which this call on "
+            "one side only takes"
+        )
+        return _of_unpaired(state, event, takers, event.slots, why)
     why = f"only the {has} computed a gradient for this output"
     return _of_pair(state, OriginKind.UNPAIRED, event.position, event.pair, event.slots, why)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from opguard.tools.compare.capture import CaptureView
 from opguard.tools.compare.events import UnpairedCall
 from opguard.tools.compare.fingerprints import Fingerprint, FingerprintTable, relate
 from opguard.tools.compare.origin import Origin, OriginKind
@@ -28,7 +29,7 @@ from opguard.tools.report.endings import endings
 from opguard.tools.report.files import Reports
 from opguard.tools.report.groups import note_repeats
 from opguard.tools.report.locations import PHASE_NAMES, locate
-from opguard.tools.report.statements import changed_statements
+from opguard.tools.report.statements import changed_statements, statement_text
 
 NOTICE: Final = (
     "This report is not a numerical-equivalence result and not a root-cause finding. It says "
@@ -113,8 +114,8 @@ def _origin(
 ) -> dict[str, Any]:
     shown = origin.slots[:MAX_SLOTS]
     left, right = changed_statements(origin, comparison.baseline, comparison.candidate)
-    baseline = locate(origin.baseline, comparison.baseline)
-    candidate = locate(origin.candidate, comparison.candidate)
+    baseline = _located(origin, Side.BASELINE, comparison.baseline)
+    candidate = _located(origin, Side.CANDIDATE, comparison.candidate)
     return {
         "rank": rank.rank,
         "step": origin.step,
@@ -129,6 +130,25 @@ def _origin(
         "slots_of": _slots_of(comparison, origin),
         "slots": [_slot(slot, rank.fingerprints) for slot in shown],
         "slots_differing": len(origin.slots),
+    }
+
+
+def _located(origin: Origin, side: Side, capture: CaptureView) -> dict[str, Any] | None:
+    """Location of an origin: its call, or the statement inside that nothing recorded stands for."""
+    call = origin.baseline if side is Side.BASELINE else origin.candidate
+    location = locate(call, capture)
+    silent = origin.silent.get(side)
+    if location is None or silent is None:
+        return location
+    text = statement_text(capture.sources[silent.file], silent.position)
+    return {
+        "file": silent.file,
+        "line": silent.line,
+        "end_line": silent.end_line,
+        "qualname": silent.qualname,
+        "call": "",
+        "text": text,
+        "callsite": location,
     }
 
 

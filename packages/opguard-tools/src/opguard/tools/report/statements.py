@@ -10,7 +10,7 @@ from typing import Any
 
 from opguard.tools.compare.capture import CaptureView
 from opguard.tools.compare.origin import Origin
-from opguard.tools.compare.records import Call, CallFlag
+from opguard.tools.compare.records import Call, CallFlag, Side
 from opguard.tools.report.excerpts import decode_source
 from opguard.tools.source.text import one_line
 
@@ -20,9 +20,16 @@ def changed_statements(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """``{"statement": text}`` per side for statements that differ; nothing where they do not.
 
-    Calls recorded inside libraries have none: they are shown at the library's own line.
+    Calls recorded inside libraries have none: they are shown at the library's own line. Neither has
+    an origin that is named at a statement.
     """
-    texts = _statement(origin.baseline, baseline), _statement(origin.candidate, candidate)
+    texts = [
+        "" if side in origin.silent else _statement(call, capture)
+        for side, call, capture in (
+            (Side.BASELINE, origin.baseline, baseline),
+            (Side.CANDIDATE, origin.candidate, candidate),
+        )
+    ]
     if texts[0] == texts[1]:
         return {}, {}
     left, right = ({"statement": text} if text else {} for text in texts)
@@ -36,8 +43,13 @@ def _statement(call: Call | None, capture: CaptureView) -> str:
     content = None if site is None else capture.sources.get(site.file)
     if site is None or content is None:
         return ""
-    text = one_line(_statements(content).get(site.statement, ""))
+    text = statement_text(content, site.statement)
     return "" if text == site.text else text
+
+
+def statement_text(content: bytes, position: tuple[int, int]) -> str:
+    """Source of the statement at a line and column, on one line; empty if there is none."""
+    return one_line(_statements(content).get(position, ""))
 
 
 @lru_cache(maxsize=32)
