@@ -13,7 +13,7 @@ pub(super) fn is_asked_for() -> bool {
     *ASKED.get_or_init(|| !is_made_by_amd())
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 fn is_made_by_amd() -> bool {
     // SAFETY: every x86-64 processor has the instruction and this leaf.
     #[allow(unused_unsafe, reason = "safe in later versions of Rust")]
@@ -21,7 +21,8 @@ fn is_made_by_amd() -> bool {
     [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes) == [*b"Auth", *b"enti", *b"cAMD"]
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+// Miri has no such instruction.
+#[cfg(any(not(target_arch = "x86_64"), miri))]
 fn is_made_by_amd() -> bool {
     false
 }
