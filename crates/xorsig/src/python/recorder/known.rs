@@ -4,68 +4,12 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyWeakrefReference};
+use pyo3::types::PyWeakrefReference;
 
-use super::effects::{Effect, Effects, Name};
+use super::effects::Effects;
+use super::entry::{Entry, LastOwner, Names, Place};
 use super::hashing::Numbers;
-use super::look::{GradientKey, Key};
 use super::state::{Reading, State};
-
-/// Where a parameter is found again. A weak reference to the tensor itself would make
-/// `torch.utils.swap_tensors` raise, which modules use to convert their parameters.
-pub enum Place {
-    /// In a module's own parameters, by name.
-    Field(Py<PyString>),
-    /// In a group of an optimizer, by index.
-    Group(usize, usize),
-    /// Nowhere: the reference is to the tensor.
-    Itself,
-}
-
-/// One parameter, and the readings of it and of its gradient.
-///
-/// A reading is kept with the identity, version counter and address that it was taken at, so that
-/// nothing is kept alive.
-struct Entry {
-    identity: usize,
-    owner: Py<PyWeakrefReference>,
-    place: Place,
-    names: Arc<Names>,
-    by_position: bool,
-    key: Key,
-    reading: Reading,
-    gradient_key: GradientKey,
-    gradient: Option<Reading>,
-}
-
-/// The slots of a parameter.
-pub struct Names {
-    /// What it is called.
-    pub name: String,
-    pub parameter: Arc<Name>,
-    pub gradient: Arc<Name>,
-}
-
-impl Names {
-    fn new(state: &State, py: Python<'_>, name: &str) -> PyResult<Arc<Self>> {
-        let slot = |text: String| {
-            let id = state.sink.name(py, &text)?;
-            PyResult::Ok(Arc::new(Name { text, id }))
-        };
-        Ok(Arc::new(Self {
-            name: name.to_owned(),
-            parameter: slot(format!("param.{name}"))?,
-            gradient: slot(format!("grad.param.{name}"))?,
-        }))
-    }
-}
-
-/// The module whose parameters were looked up last: those of one module follow one another.
-#[derive(Default)]
-struct LastOwner<'py> {
-    reference: usize,
-    fields: Option<Bound<'py, PyDict>>,
-}
 
 /// Parameters seen in called modules and stepped optimizers, by identity: names change after
 /// construction or resizing, and two modules may share one parameter.
@@ -85,59 +29,6 @@ pub struct Met<'a, 'py> {
     pub owner: &'a Bound<'py, PyAny>,
     /// Its place there.
     pub place: Place,
-}
-
-impl Entry {
-    /// The parameter; `None` once its owner is gone or holds another one instead.
-    fn find<'py>(
-        &self,
-        py: Python<'py>,
-        last: &mut LastOwner<'py>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let reference = self.owner.as_ptr() as usize;
-        if let (Place::Field(name), Some(fields)) = (&self.place, &last.fields)
-            && last.reference == reference
-        {
-            return Ok(self.if_same(fields.get_item(name)?));
-        }
-        // SAFETY: the reference is a weak reference; what it gives is borrowed, and taken at once.
-        let owner = unsafe {
-            let owner = pyo3::ffi::PyWeakref_GetObject(self.owner.as_ptr());
-            Bound::from_borrowed_ptr_or_opt(py, owner)
-        };
-        let Some(owner) = owner.filter(|owner| !owner.is_none()) else {
-            return Ok(None);
-        };
-        let found = match &self.place {
-            Place::Itself => return Ok(Some(owner)),
-            Place::Field(name) => {
-                let fields = owner.getattr(intern!(py, "_parameters"))?;
-                match fields.cast_into_exact::<PyDict>() {
-                    Ok(fields) => {
-                        let found = fields.get_item(name)?;
-                        let fields = Some(fields);
-                        *last = LastOwner { reference, fields };
-                        found
-                    }
-                    Err(error) => {
-                        let fields = error.into_inner();
-                        Some(fields.call_method1(intern!(py, "get"), (name,))?)
-                    }
-                }
-            }
-            Place::Group(group, index) => owner
-                .getattr(intern!(py, "param_groups"))
-                .and_then(|groups| groups.get_item(*group))
-                .and_then(|group| group.get_item(intern!(py, "params")))
-                .and_then(|parameters| parameters.get_item(*index))
-                .ok(),
-        };
-        Ok(self.if_same(found))
-    }
-
-    fn if_same<'py>(&self, found: Option<Bound<'py, PyAny>>) -> Option<Bound<'py, PyAny>> {
-        found.filter(|found| found.as_ptr() as usize == self.identity)
-    }
 }
 
 impl Known {
@@ -281,11 +172,11 @@ impl Known {
             let look = state.look(&parameter)?;
             if entry.key != look.key {
                 entry.key = look.key;
-                note_parameter(entry, state, &parameter, &found)?;
+                entry.note_parameter(state, &parameter, &found)?;
             }
             if entry.gradient_key != look.gradient_key {
                 entry.gradient_key = look.gradient_key;
-                note_gradient(entry, state, &parameter, &found)?;
+                entry.note_gradient(state, &parameter, &found)?;
             }
         }
         self.unusual = unusual;
@@ -328,14 +219,14 @@ impl Known {
             };
             if shares(&parameter, state.storage(&parameter)?) {
                 entry.key = state.look(&parameter)?.key;
-                note_parameter(entry, state, &parameter, found)?;
+                entry.note_parameter(state, &parameter, found)?;
             }
             let Some(gradient) = state.torch.accessors.gradient(&parameter)? else {
                 continue;
             };
             if shares(&gradient, state.storage(&gradient)?) {
                 entry.gradient_key = state.look(&parameter)?.gradient_key;
-                note_gradient(entry, state, &parameter, found)?;
+                entry.note_gradient(state, &parameter, found)?;
             }
         }
         Ok(())
@@ -384,58 +275,4 @@ pub struct Member<'py> {
     pub group: usize,
     pub names: Arc<Names>,
     pub tensor: Bound<'py, PyAny>,
-}
-
-fn note_parameter(
-    entry: &mut Entry,
-    state: &mut State,
-    parameter: &Bound<'_, PyAny>,
-    found: &Effects,
-) -> PyResult<()> {
-    let after = state.reading(parameter)?;
-    let before = std::mem::replace(&mut entry.reading, Arc::clone(&after));
-    if !same_bytes(Some(&before), Some(&after)) {
-        let (before, after) = (Some(before), Some(after));
-        let slot = Arc::clone(&entry.names.parameter);
-        found.add(Effect {
-            slot,
-            before,
-            after,
-        });
-    }
-    Ok(())
-}
-
-fn note_gradient(
-    entry: &mut Entry,
-    state: &mut State,
-    parameter: &Bound<'_, PyAny>,
-    found: &Effects,
-) -> PyResult<()> {
-    let after = state.gradient_of(parameter)?;
-    let before = std::mem::replace(&mut entry.gradient, after.clone());
-    if !same_bytes(before.as_ref(), after.as_ref()) {
-        let slot = Arc::clone(&entry.names.gradient);
-        found.add(Effect {
-            slot,
-            before,
-            after,
-        });
-    }
-    Ok(())
-}
-
-/// Whether two readings are of the same layouts and bytes; notes do not count.
-fn same_bytes(a: Option<&Reading>, b: Option<&Reading>) -> bool {
-    match (a, b) {
-        (None, None) => true,
-        (Some(a), Some(b)) => {
-            let parts = a.iter().zip(b.iter());
-            a.len() == b.len()
-                && parts
-                    .into_iter()
-                    .all(|(a, b)| (a.layout, &a.signature) == (b.layout, &b.signature))
-        }
-        _ => false,
-    }
 }

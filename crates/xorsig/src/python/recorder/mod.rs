@@ -12,6 +12,7 @@ mod calls;
 mod closing;
 mod connect;
 mod effects;
+mod entry;
 mod fingerprint;
 mod flatten;
 mod frame;

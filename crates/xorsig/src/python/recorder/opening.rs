@@ -7,11 +7,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::called::Called;
+use super::entry::Place;
 use super::fingerprint::Fingerprint;
 use super::flatten::Found;
 use super::frame::CallFrame;
 use super::hashing::NumberHasher;
-use super::known::{Known, Met, Place};
+use super::known::{Known, Met};
 use super::modules::Walk;
 use super::random::Digests;
 use super::slots::{Slot, Slots};

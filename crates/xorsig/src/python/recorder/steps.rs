@@ -6,8 +6,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::entry::Place;
 use super::frame::CallFrame;
-use super::known::{Known, Member, Met, Place};
+use super::known::{Known, Member, Met};
 use super::role;
 use super::state::State;
 
