@@ -342,3 +342,18 @@ def test_training_is_bitwise_the_same_while_it_is_recorded(new_writer, native) -
 
     plain, traced = train(False), train(True)
     assert all(torch.equal(a, b) for a, b in zip(plain, traced, strict=True))
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_gradient_of_a_view_is_recorded_whose_base_got_its_node_later(writer, native) -> None:
+    recorder = CallRecorder(writer, 4, threading.get_ident(), native=native)
+    _site.install(recorder)
+    try:
+        base = torch.ones(4)
+        view = base[:2]
+        base.mul_(torch.ones(4, requires_grad=True))
+        site(0, operator.getitem)([view], 0).sum().backward()
+    finally:
+        _site.install(None)
+        recorder.close()
+    assert [record.slot for record in writer.tensors if record.role == 4] == ["grad.out"]

@@ -36,8 +36,10 @@ pub struct Fields {
     pub version: u32,
     /// Implementation of its gradient; null if it has none.
     pub gradient: *mut c_void,
-    /// Its node; null for a leaf.
+    /// Its node; null for a leaf, and for a view whose base has got a node since it was made.
     pub node: *mut c_void,
+    /// Whether autograd keeps nothing of it: no gradient flows back through it.
+    pub unknown: bool,
 }
 
 /// Proof that the fields can be found, and where.
@@ -203,6 +205,7 @@ impl AutogradAccess {
                 version,
                 gradient: gradient as *mut c_void,
                 node: node as *mut c_void,
+                unknown: meta == 0,
             })
         }
     }

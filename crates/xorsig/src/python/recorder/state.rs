@@ -241,7 +241,12 @@ impl State {
         let py = tensor.py();
         let fields = self.reader.fields(tensor)?;
         match fields {
-            Some(fields) if fields.node.is_null() => return Ok(()),
+            Some(fields) if fields.unknown => return Ok(()),
+            Some(fields) if fields.node.is_null() => {
+                if !self.torch.accessors.requires_grad(tensor)? {
+                    return Ok(());
+                }
+            }
             Some(_) => {}
             None => {
                 let watchable = intern!(py, "is_watchable");
