@@ -1,6 +1,6 @@
 """Types of the native module; import its names from ``xorsig``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from typing import Any, Final, Protocol, Self, TypeAlias, final
 
@@ -15,9 +15,11 @@ __all__ = [
     "CaptureWriter",
     "Effects",
     "HookRegistration",
+    "IterateSite",
     "KnownParameters",
     "PendingSignature",
     "Recorder",
+    "SubscriptSite",
     "__version__",
     "byte_ranges",
     "fingerprint",
@@ -91,6 +93,25 @@ class CallSite:
     @property
     def recorder(self) -> Any: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+@final
+class SubscriptSite:
+    def __new__(cls, index: int, base: Any, recorder: _Recorder) -> SubscriptSite: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __setitem__(self, key: Any, value: Any, /) -> None: ...
+    def __delitem__(self, key: Any, /) -> None: ...
+
+@final
+class IterateSite:
+    def __new__(
+        cls,
+        index: int,
+        iterator: Iterator[Any],
+        recorder: _Recorder,
+        each: Callable[[Any], Any] | None = None,
+    ) -> IterateSite: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
 
 class CallFrame:
     call: int

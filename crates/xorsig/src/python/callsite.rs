@@ -51,31 +51,8 @@ impl CallSite {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let recorder = self.recorder.bind(py);
-        let callee = self.callee.bind(py);
-        if let Ok(native) = recorder.cast::<Recorder>()
-            && let Some(result) = recorder::run(native, self.index, callee, args, kwargs)?
-        {
-            return Ok(result);
-        }
-        let begun = (self.index, callee, args, kwargs);
-        let token = recorder.call_method1(intern!(py, "begin"), begun)?;
-        if token.is_none() {
-            return callee.call(args, kwargs);
-        }
-        match callee.call(args, kwargs) {
-            Ok(result) => {
-                recorder.call_method1(intern!(py, "finish"), (token, &result))?;
-                Ok(result)
-            }
-            Err(error) => {
-                let raised = error.value(py).clone();
-                match recorder.call_method1(intern!(py, "fail"), (token, &raised)) {
-                    Ok(_) => Err(error),
-                    Err(failure) => Err(in_context(py, failure, raised)),
-                }
-            }
-        }
+        let (callee, recorder) = (self.callee.bind(py), self.recorder.bind(py));
+        call(self.index, callee, recorder, args, kwargs)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -89,6 +66,40 @@ impl CallSite {
             self.index,
             self.callee.bind(py).repr()?
         ))
+    }
+}
+
+/// Calls `callee` with `args` and `kwargs` and tells `recorder` before and after.
+pub fn call<'py>(
+    index: u32,
+    callee: &Bound<'py, PyAny>,
+    recorder: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = callee.py();
+    if let Ok(native) = recorder.cast::<Recorder>()
+        && let Some(result) = recorder::run(native, index, callee, args, kwargs)?
+    {
+        return Ok(result);
+    }
+    let begun = (index, callee, args, kwargs);
+    let token = recorder.call_method1(intern!(py, "begin"), begun)?;
+    if token.is_none() {
+        return callee.call(args, kwargs);
+    }
+    match callee.call(args, kwargs) {
+        Ok(result) => {
+            recorder.call_method1(intern!(py, "finish"), (token, &result))?;
+            Ok(result)
+        }
+        Err(error) => {
+            let raised = error.value(py).clone();
+            match recorder.call_method1(intern!(py, "fail"), (token, &raised)) {
+                Ok(_) => Err(error),
+                Err(failure) => Err(in_context(py, failure, raised)),
+            }
+        }
     }
 }
 

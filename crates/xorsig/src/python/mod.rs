@@ -5,6 +5,7 @@ mod callsite;
 mod capture;
 mod errors;
 mod fingerprint;
+mod forms;
 mod pending;
 mod recorder;
 mod report;
@@ -22,6 +23,8 @@ mod _xorsig {
     use super::capture::CaptureWriter;
     #[pymodule_export]
     use super::fingerprint::{byte_ranges, fingerprint, region_mix, region_xor, row_xor, xor};
+    #[pymodule_export]
+    use super::forms::{IterateSite, SubscriptSite};
     #[pymodule_export]
     use super::pending::PendingSignature;
     #[pymodule_export]
