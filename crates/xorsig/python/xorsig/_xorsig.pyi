@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from typing import Any, Final, Protocol, Self, TypeAlias, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 __all__ = [
     "FORMAT_VERSION",
@@ -113,6 +113,7 @@ class IterateSite:
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
 
+@disjoint_base
 class CallFrame:
     call: int
     site: int
@@ -141,6 +142,7 @@ class KnownParameters:
     def around_step(self, frame: CallFrame, optimizer: Any, role: int) -> None: ...
     def members(self, optimizer: Any) -> list[tuple[str, Any]]: ...
 
+@disjoint_base
 class Recorder:
     enabled: bool
     paused: bool
