@@ -14,7 +14,7 @@ use crate::fingerprint::{self as fingerprints, Fingerprint, MAX_REGIONS};
 
 /// The GIL is released for inputs of at least this many bytes. Releasing and taking it back costs
 /// about 80 ns (`ctypes.CDLL` against `ctypes.PyDLL`), 3 % of what this many bytes take in a cache.
-const RELEASE_BYTES: usize = 256 * 1024;
+pub(super) const RELEASE_BYTES: usize = 256 * 1024;
 
 /// The memory of an object with the buffer protocol, held while this value lives.
 struct Bytes(PyUntypedBuffer);

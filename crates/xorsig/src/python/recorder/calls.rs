@@ -66,7 +66,6 @@ impl Recorder {
                 .tensors
                 .extend(owner.map(|owner| (Slots::SELF, owner)));
             let frame = Bound::new(py, CallFrame::beginning(depth))?;
-            recorder.open_pure(state, &frame, site, phase, plan.name, &found)?;
             if plan.random {
                 let random = Some((state.random.digests(py, &mut state.reader, false)?, false));
                 let opened = Opened {
@@ -76,6 +75,7 @@ impl Recorder {
                 };
                 *frame.get().opened() = Some(Box::new(opened));
             }
+            recorder.open_pure(state, &frame, site, phase, plan.name, &found)?;
             return Ok(Some(frame));
         }
         if state.known.is_unusual() {
@@ -190,9 +190,11 @@ impl Recorder {
                 return Ok(());
             }
         }
-        if let Ending::Returned(result) = ending {
-            this.call_method1(intern!(py, "_finish_unusual"), (frame, result))?;
-        }
+        let (result, error) = match ending {
+            Ending::Returned(result) => (Some(*result), None),
+            Ending::Raised(error) => (None, Some(*error)),
+        };
+        this.call_method1(intern!(py, "_finish_unusual"), (frame, result, error))?;
         Ok(())
     }
 

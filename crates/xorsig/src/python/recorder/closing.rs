@@ -21,19 +21,16 @@ pub const NOT_FOLLOWED: &str = "_NotFollowed";
 pub enum Ending<'a, 'py> {
     /// With a result.
     Returned(&'a Bound<'py, PyAny>),
-    /// With an exception of this class.
-    Raised(String),
+    /// With an exception.
+    Raised(&'a Bound<'py, PyBaseException>),
 }
 
 impl<'a, 'py> Ending<'a, 'py> {
     /// Of what a callee gave or raised.
     pub fn of(
-        ending: Result<&'a Bound<'py, PyAny>, &Bound<'py, PyBaseException>>,
-    ) -> PyResult<Self> {
-        match ending {
-            Ok(result) => Ok(Self::Returned(result)),
-            Err(error) => Ok(Self::Raised(error.get_type().name()?.extract()?)),
-        }
+        ending: Result<&'a Bound<'py, PyAny>, &'a Bound<'py, PyBaseException>>,
+    ) -> Self {
+        ending.map_or_else(Self::Raised, Self::Returned)
     }
 }
 
@@ -57,7 +54,7 @@ impl Recorder {
     ///         state of optimizers.
     ///
     /// Returns:
-    ///     `false`, and nothing recorded, if the result was to be left.
+    ///     `false`, and nothing recorded, if the end was to be left.
     pub(super) fn close(
         this: &Bound<'_, Self>,
         frame: &Bound<'_, CallFrame>,
@@ -68,6 +65,13 @@ impl Recorder {
         let (py, recorder, call) = (this.py(), this.get(), frame.get());
         let mut locked = recorder.state(py).ok_or_else(not_connected)?;
         let mut state = &mut *locked;
+        // None of a call that is not followed to its end.
+        let mut opened = call.opened();
+        let reads_only = opened.as_ref().is_none_or(|opened| opened.reads_only);
+        // A call that may do anything may have entered a mode of the workload.
+        if unusual == Unusual::Leave && !reads_only && state.torch.has_modes(py)? {
+            return Ok(false);
+        }
         let result = match ending {
             Ending::Raised(_) => Found::default(),
             Ending::Returned(result) => match state.result(result, unusual)? {
@@ -75,8 +79,6 @@ impl Recorder {
                 None => return Ok(false),
             },
         };
-        // None of a call that is not followed to its end.
-        let mut opened = call.opened();
         let grown = match &*opened {
             Some(opened) if !opened.reads_only => {
                 match state.grown(py, opened, &result, unusual)? {
@@ -130,7 +132,9 @@ impl Recorder {
             }
         }
         let mut end = End::default();
-        if let Ending::Raised(name) = ending {
+        if let Ending::Raised(error) = ending {
+            let name = error.get_type().name()?;
+            let name = name.to_str()?;
             if name == STOP_RECOMPUTATION {
                 end.flags = flag::RECOMPUTED;
             } else {

@@ -9,6 +9,7 @@ use pyo3::types::PyTuple;
 
 use super::Recorder;
 use super::hashing::Numbers;
+use super::run::failed;
 
 /// Number of the output of the node, call and slot, of each gradient to record.
 pub type Places = Vec<(usize, u64, u32)>;
@@ -41,7 +42,10 @@ impl GradientHook {
             if !gradient.is_none() {
                 let places = places.iter().filter(is_same);
                 let places = places.map(|&(_, call, slot)| (call, slot));
-                Recorder::on_gradient(self.recorder.bind(py), &gradient, places)?;
+                let recorder = self.recorder.bind(py);
+                if let Err(error) = Recorder::on_gradient(recorder, &gradient, places) {
+                    failed(recorder, "gradient", error)?;
+                }
             }
         }
         Ok(())

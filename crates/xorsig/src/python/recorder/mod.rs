@@ -260,7 +260,7 @@ impl Recorder {
         error: Option<&Bound<'_, PyBaseException>>,
         states: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let ending = Ending::of(error.map_or(Ok(result), Err))?;
+        let ending = Ending::of(error.map_or(Ok(result), Err));
         Self::close(this, frame, &ending, Unusual::Read, states)?;
         Ok(())
     }

@@ -9,9 +9,6 @@ use pyo3::types::{PyDict, PyString};
 
 use super::opening::Identities;
 
-/// Modules inside one another beyond which something holds itself.
-const MAX_DEPTH: usize = 256;
-
 /// torch's methods that name what a module holds.
 pub struct Naming {
     /// Names of the methods, and torch's own.
@@ -74,7 +71,7 @@ impl<'py> Walk<'py> {
         }
         let training = module.getattr(intern!(module.py(), "training"))?;
         walk.modes.push((String::new(), training.str()?.extract()?));
-        walk.visit(module, "", &training, 0, unless)?;
+        walk.visit(module, "", &training, &mut Vec::new(), unless)?;
         Ok(walk)
     }
 
@@ -117,14 +114,16 @@ impl<'py> Walk<'py> {
         module: &Bound<'py, PyAny>,
         prefix: &str,
         training: &Bound<'py, PyAny>,
-        depth: usize,
+        around: &mut Vec<usize>,
         unless: &Identities,
     ) -> PyResult<()> {
         let py = module.py();
-        if depth > MAX_DEPTH {
+        let identity = module.as_ptr() as usize;
+        // A module inside itself has been named.
+        if around.contains(&identity) {
             return Ok(());
         }
-        if self.seen.insert(module.as_ptr() as usize) && depth > 0 {
+        if self.seen.insert(identity) && !around.is_empty() {
             let own = module.getattr(intern!(py, "training"))?;
             if !own.is(training) && own.ne(training)? {
                 let name = prefix.trim_end_matches('.').to_owned();
@@ -135,6 +134,7 @@ impl<'py> Walk<'py> {
         hold(module, &parameters, prefix, unless, &mut self.parameters)?;
         let buffers = module.getattr(intern!(py, "_buffers"))?;
         hold(module, &buffers, prefix, unless, &mut self.buffers)?;
+        around.push(identity);
         let children = module.getattr(intern!(py, "_modules"))?;
         for (name, child) in items(&children)? {
             if !child.is_none() {
@@ -143,11 +143,12 @@ impl<'py> Walk<'py> {
                     &child,
                     &format!("{prefix}{name}."),
                     training,
-                    depth + 1,
+                    around,
                     unless,
                 )?;
             }
         }
+        around.pop();
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use pyo3::prelude::*;
 
-use super::super::fingerprint::release;
+use super::super::fingerprint::{RELEASE_BYTES, release};
 use super::access::{TensorAccess, View};
 use super::autograd::{AutogradAccess, Fields};
 use super::hashing::Numbers;
@@ -204,7 +204,8 @@ impl Reader {
         unsafe { self.read_at(tensor.py(), implementation, Some(tensor), sink, out) }
     }
 
-    /// As [`Self::read`]; without `tensor`, only one of a layout that was seen before.
+    /// As [`Self::read`]; without `tensor`, which keeps the memory alive, only one of a layout that was
+    /// seen before and so small that the GIL is held meanwhile.
     ///
     /// # Safety
     /// The keys of `implementation` say that it is plain, and its tensor is alive.
@@ -217,7 +218,8 @@ impl Reader {
         out: &mut Vec<u8>,
     ) -> PyResult<Option<u32>> {
         let regions = self.regions;
-        // SAFETY: forwarded; the GIL is held until the fields have been copied.
+        // SAFETY: forwarded; the GIL is held until the fields have been copied, and longer unless
+        // `tensor` is a reference.
         let view = self
             .access
             .as_ref()
@@ -237,6 +239,9 @@ impl Reader {
             return Ok(None);
         }
         let (id, layout) = (known.id, &known.layout);
+        if tensor.is_none() && layout.nbytes() >= RELEASE_BYTES {
+            return Ok(None);
+        }
         let data = Address(data);
         let hashed = release(py, layout.nbytes(), move || {
             // SAFETY: the tensor is alive, its layout comes from torch, and its storage reaches

@@ -21,25 +21,24 @@ pub fn run<'py>(
         Ok(Some(frame)) => frame,
         Ok(None) => return Ok(None),
         Err(error) => {
-            failed(this, error)?;
+            failed(this, "native call", error)?;
             return callee.call(args, kwargs).map(Some);
         }
     };
     let finish = |ending| {
-        let ending = Ending::of(ending)?;
-        Recorder::finish_native(this, &begun, &ending)
+        Recorder::finish_native(this, &begun, &Ending::of(ending))
     };
     match callee.call(args, kwargs) {
         Ok(result) => {
             if let Err(error) = finish(Ok(&result)) {
-                failed(this, error)?;
+                failed(this, "native call", error)?;
             }
             Ok(Some(result))
         }
         Err(error) => {
             let raised = error.value(this.py());
             match finish(Err(raised)) {
-                Err(failure) => match failed(this, failure) {
+                Err(failure) => match failed(this, "native call", failure) {
                     Ok(()) => Err(error),
                     Err(failure) => Err(in_context(
                         this.py(),
@@ -54,11 +53,11 @@ pub fn run<'py>(
 }
 
 /// Notes a failure of the recorder; an exception that belongs to the workload comes back.
-fn failed(this: &Bound<'_, Recorder>, error: PyErr) -> PyResult<()> {
+pub fn failed(this: &Bound<'_, Recorder>, at: &str, error: PyErr) -> PyResult<()> {
     let py = this.py();
     if !error.is_instance_of::<PyException>(py) {
         return Err(error);
     }
-    this.call_method1(intern!(py, "_failed"), ("native call", error.value(py)))?;
+    this.call_method1(intern!(py, "_failed"), (at, error.value(py)))?;
     Ok(())
 }

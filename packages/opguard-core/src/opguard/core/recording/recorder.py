@@ -156,7 +156,10 @@ class CallRecorder(xorsig.Recorder):
     def completed_step(self) -> None:
         """Count a completed step of the run."""
         self.step += 1
-        self._records.mark(Mark.STEP, self.step)
+        try:
+            self._records.mark(Mark.STEP, self.step)
+        except Exception as error:
+            self._failed("step", error)
         if self._on_step is not None:
             self._on_step(self.step)
 
@@ -241,7 +244,12 @@ class CallRecorder(xorsig.Recorder):
         self.failures += 1
         if self.failures <= _MAX_FAILURE_NOTES:
             text = f"{where}: {type(error).__name__}: {error}"[:300]
-            self.note(Mark.NOTE, "recorder failure", text)
+            try:
+                self.note(Mark.NOTE, "recorder failure", text)
+            except Exception as unwritten:
+                # That nothing can be written any more is raised where the capture is closed.
+                if comes_from_signal_handler(unwritten):
+                    raise
 
     def _begin(
         self, frame: Frame, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -281,9 +289,11 @@ class CallRecorder(xorsig.Recorder):
             self._operators.activate(False)
 
     @hidden_from_compiler
-    def _finish_unusual(self, frame: xorsig.CallFrame, result: Any) -> None:
-        """The end of a call whose result holds more than plain tensors and values."""
-        self.guarded("native call", lambda: self.close_call(frame, result, None, None))
+    def _finish_unusual(
+        self, frame: xorsig.CallFrame, result: Any, error: BaseException | None
+    ) -> None:
+        """The end of a call that left more than plain tensors and values, or a mode."""
+        self.guarded("native call", lambda: self.close_call(frame, result, error, None))
 
     # What OperatorCapture calls.
 
