@@ -1,7 +1,9 @@
 """What recording does when it fails, and where the workload makes it hard: the workload goes on."""
 
+import _thread
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -212,3 +214,31 @@ def test_gradient_may_be_dropped_by_another_thread_while_it_is_read(writer, nati
         assert record(program, writer, native=native).failures == 0
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_call_has_an_end_that_returns_while_a_thread_of_the_engine_records(
+    writer, monkeypatch, native
+) -> None:
+    began, tensor = threading.Event(), writer.tensor
+
+    def slow(call, role, *record):
+        if role == 4:
+            began.set()
+            time.sleep(0.2)
+        return tensor(call, role, *record)
+
+    monkeypatch.setattr(writer, "tensor", slow)
+
+    def wait(y):
+        # As those of the engine, this thread is not one of Python's.
+        _thread.start_new_thread(y.sum().backward, ())
+        assert began.wait(30)
+
+    def program() -> None:
+        x = torch.ones(2, requires_grad=True)
+        site(1, wait)(site(0, torch.mul)(x, 2.0))
+
+    recorder = record(program, writer, native=native)
+    assert recorder.failures == 0
+    assert [facts.get("status") for facts in writer.calls.values()] == [0, 0]
+    assert list(writer.slots(1, 4)) == ["grad.out"]

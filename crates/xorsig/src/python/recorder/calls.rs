@@ -182,13 +182,11 @@ impl Recorder {
         }
         let depth = frame.get().depth();
         recorder.optimizer_depth.store(depth, Ordering::Relaxed);
+        // Where a thread of the autograd engine records meanwhile, Python waits for it.
+        if let Some(_busy) = recorder.enter()
+            && Self::close(this, frame, ending, Unusual::Leave, None)?
         {
-            let Some(_busy) = recorder.enter() else {
-                return Ok(());
-            };
-            if Self::close(this, frame, ending, Unusual::Leave, None)? {
-                return Ok(());
-            }
+            return Ok(());
         }
         let (result, error) = match ending {
             Ending::Returned(result) => (Some(*result), None),

@@ -27,9 +27,7 @@ pub enum Ending<'a, 'py> {
 
 impl<'a, 'py> Ending<'a, 'py> {
     /// Of what a callee gave or raised.
-    pub fn of(
-        ending: Result<&'a Bound<'py, PyAny>, &'a Bound<'py, PyBaseException>>,
-    ) -> Self {
+    pub fn of(ending: Result<&'a Bound<'py, PyAny>, &'a Bound<'py, PyBaseException>>) -> Self {
         ending.map_or_else(Self::Raised, Self::Returned)
     }
 }

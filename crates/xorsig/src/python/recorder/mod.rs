@@ -1,9 +1,9 @@
 //! The native half of the recorder: its state, and the calls that need no Python code.
 //!
-//! `opguard.core` records calls in Python. Most calls of a training are of one kind, though: a
-//! function of torch that can only read its arguments, with plain tensors and values. Those are
-//! recorded here, at a fraction of the cost and with the same records; every other call is left
-//! to the subclass. Both share the stack of open calls, the counters and the gradient hooks.
+//! Calls with plain tensors and values are recorded here without any Python code of the recorder.
+//! For arguments and results of other kinds, and while a mode of the workload is active, the
+//! subclass in `opguard.core` sorts them out of the workload's sight and hands them to the same
+//! code. Both share the stack of open calls, the counters and the gradient hooks.
 
 mod access;
 mod autograd;
@@ -214,8 +214,8 @@ impl Recorder {
     ///         ``opguard.core.recording.native``.
     ///
     /// Returns:
-    ///     Whether tensors are read natively: the fields of torch's tensors are where they should
-    ///     be. Otherwise every tensor is read through Python.
+    ///     Whether tensors, and what autograd keeps of them, are read natively: the fields are where
+    ///     they should be. What is not found is read through Python.
     fn connect(&self, py: Python<'_>, torch: &Bound<'_, PyDict>) -> PyResult<bool> {
         let (state, proved) = State::connected(&self.writer, self.regions, torch)?;
         if let Ok(mut slot) = self.state.lock_py_attached(py) {

@@ -25,9 +25,7 @@ pub fn run<'py>(
             return callee.call(args, kwargs).map(Some);
         }
     };
-    let finish = |ending| {
-        Recorder::finish_native(this, &begun, &Ending::of(ending))
-    };
+    let finish = |ending| Recorder::finish_native(this, &begun, &Ending::of(ending));
     match callee.call(args, kwargs) {
         Ok(result) => {
             if let Err(error) = finish(Ok(&result)) {
