@@ -15,8 +15,10 @@ from torch.nn import functional
 
 from opguard.core import _site
 from opguard.core._site import site, subscript
+from opguard.core.recording import native
 from opguard.core.recording.purity import facts
 from opguard.core.recording.recorder import CallRecorder
+from opguard.core.recording.tensors import TensorReader
 
 
 def record(program, writer, *, native: bool) -> None:
@@ -174,9 +176,10 @@ def test_both_halves_write_the_same_records(program, new_writer) -> None:
 
 
 def test_tensors_are_read_without_python_on_this_torch(writer, monkeypatch) -> None:
-    recorder = CallRecorder(writer, 4, threading.get_ident())
     reads = []
-    monkeypatch.setattr(recorder._reader, "read", lambda *a: reads.append(a))
+    # Before the recorder binds it.
+    monkeypatch.setattr(TensorReader, "read", lambda *a: reads.append(a))
+    recorder = CallRecorder(writer, 4, threading.get_ident())
     _site.install(recorder)
     try:
         site(0, torch.add)(torch.ones(3), nn.Parameter(torch.ones(3)))
@@ -185,6 +188,25 @@ def test_tensors_are_read_without_python_on_this_torch(writer, monkeypatch) -> N
         recorder.close()
     assert reads == []
     assert len(writer.tensors) == 3
+
+
+@pytest.mark.parametrize("probes", ["_probes", "_autograd_probes"])
+def test_records_are_the_same_where_the_fields_of_tensors_are_not_found(
+    probes, new_writer, monkeypatch
+) -> None:
+    expected, found = new_writer(), new_writer()
+    record(forward_and_backward, expected, native=True)
+    # No field holds these numbers, as on a torch whose tensors are laid out otherwise.
+    moved = [(tensor, number + 1, *rest) for tensor, number, *rest in getattr(native, probes)()]
+    monkeypatch.setattr(native, probes, lambda: moved)
+    keys = []
+    key = native._key
+    monkeypatch.setattr(native, "_key", lambda tensor: keys.append(tensor) or key(tensor))
+    record(forward_and_backward, found, native=True)
+    assert keys != []
+    assert found.calls == expected.calls
+    assert found.tensors == expected.tensors
+    assert found.values == expected.values
 
 
 @pytest.mark.parametrize(
