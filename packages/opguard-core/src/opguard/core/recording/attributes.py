@@ -1,4 +1,4 @@
-"""What an object holds, without calling any code of its class."""
+"""What an object holds, without asking ``__getattr__`` of its class."""
 
 from __future__ import annotations
 
@@ -6,7 +6,25 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from opguard.core.interruption import comes_from_signal_handler
+
 _members: dict[type, tuple[tuple[str, Any], ...]] = {}
+
+
+def attribute(item: Any, name: str) -> Any:
+    """Attribute ``name`` of an object; ``None`` without one.
+
+    Not by ``__getattr__`` of its class: a module looks for what it lacks among all that it holds, a
+    proxy answers to any name, and either may print or raise. A property does run.
+    """
+    # A bound method has few attributes but those of its function.
+    get: Any = getattr if isinstance(item, types.MethodType) else object.__getattribute__
+    try:
+        return get(item, name)
+    except Exception as error:
+        if comes_from_signal_handler(error):
+            raise
+        return None
 
 
 def attributes(item: Any) -> Iterator[tuple[str, Any]]:
@@ -23,7 +41,7 @@ def attributes(item: Any) -> Iterator[tuple[str, Any]]:
             yield name, member.__get__(item)
         except AttributeError:
             continue  # a slot that was never assigned
-    own = getattr(item, "__dict__", None)
+    own = attribute(item, "__dict__")
     if type(own) is dict:
         yield from list(own.items())
 

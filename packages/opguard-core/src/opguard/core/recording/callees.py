@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from opguard.core.recording.attributes import attribute
+
 OVERWRITES_FIRST = frozenset(
     {
         "bernoulli_",
@@ -81,18 +83,13 @@ def callee_name(callee: Any) -> str:
     """Last part of the callee's name; a module or another callable object gives its class."""
     while isinstance(callee, functools.partial):
         callee = callee.func
-    try:
-        # Not by getattr: a module looks for what it lacks among all that it holds.
-        get: Any = object.__getattribute__ if isinstance(callee, torch.nn.Module) else getattr
-        name = get(callee, "__name__")
-    except AttributeError:
-        name = None
+    name = attribute(callee, "__name__")
     return name if isinstance(name, str) and name else type(callee).__name__
 
 
 def bound_to(callee: Any) -> Any:
     """The object that a method is bound to, or ``None``."""
-    return None if isinstance(callee, torch.nn.Module) else getattr(callee, "__self__", None)
+    return None if isinstance(callee, torch.nn.Module) else attribute(callee, "__self__")
 
 
 def is_compiled(callee: Any) -> bool:
@@ -101,9 +98,8 @@ def is_compiled(callee: Any) -> bool:
         return True
     if isinstance(callee, torch.nn.Module):
         return getattr(callee, "_compiled_call_impl", None) is not None
-    # In the function's own namespace: a proxy object answers to any name, with another proxy.
     # What torch.compiler.disable returns wraps a function in the same way.
-    names = getattr(callee, "__dict__", {})
+    names = attribute(callee, "__dict__") or {}
     return "_torchdynamo_orig_callable" in names and not names.get("_torchdynamo_disable", False)
 
 
@@ -127,7 +123,7 @@ def runs_workload_code(callee: Any) -> bool:
         callee = callee.func
     if isinstance(callee, torch.nn.Module):
         return False
-    function = getattr(callee, "__func__", callee)
+    function = callee.__func__ if isinstance(callee, types.MethodType) else callee
     if not isinstance(function, types.FunctionType):
         return False
     return (function.__module__ or "").partition(".")[0] != "torch"
@@ -157,9 +153,9 @@ def may_use_python_random(callee: Any) -> bool:
     """
     if isinstance(callee, torch.nn.Module):
         return not type(callee).__module__.startswith("torch.nn.") or any(callee.children())
-    if isinstance(getattr(callee, "__self__", None), torch.Tensor):
+    if isinstance(attribute(callee, "__self__"), torch.Tensor):
         return False
-    module = getattr(callee, "__module__", None)
+    module = attribute(callee, "__module__")
     if module is None:
         return type(callee).__name__ != "method_descriptor"
     return module not in _LEAF_NAMESPACES

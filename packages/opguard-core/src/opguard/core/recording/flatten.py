@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import SUPPORTED_NODES
 
 from opguard.core.interruption import comes_from_signal_handler
-from opguard.core.recording.attributes import attributes
+from opguard.core.recording.attributes import attribute, attributes
 from opguard.core.recording.digest import text_digest
 
 MAX_DEPTH = 6
@@ -89,7 +89,7 @@ def flatten(item: Any, slot: str, value_slot: str, into: Slots, depth: int = 0) 
     elif isinstance(item, (collections.UserDict, collections.UserList)):
         flatten(item.data, slot, value_slot, into, depth + 1)
     elif (fields := _field_names(item)) is not None:
-        held = [(name, getattr(item, name, None)) for name in fields]
+        held = [(name, attribute(item, name)) for name in fields]
         _flatten_items(held, slot, value_slot, into, depth)
     elif kind in SUPPORTED_NODES:
         _flatten_node(item, slot, value_slot, into, depth)
@@ -196,8 +196,7 @@ def _opaque_text(item: Any) -> str:
     if module is not None and isinstance(item, module.generic):
         return repr(item)
     if isinstance(item, type) or callable(item):
-        name = getattr(item, "__qualname__", None)
-        # Not formatted unless it is text: a proxy (torch.fx) gives another proxy for any name.
+        name = attribute(item, "__qualname__")
         return f"<{name if isinstance(name, str) else kind.__qualname__}>"
     return f"<{kind.__qualname__}>"
 

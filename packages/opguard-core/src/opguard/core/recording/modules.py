@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from opguard.core.recording.callees import bound_to
+
 NAMING = ("named_parameters", "named_buffers", "named_modules", "_named_members")
 """Methods of :class:`torch.nn.Module` that the native half does not have to ask."""
 
@@ -47,7 +49,7 @@ def module_of(callee: object) -> torch.nn.Module | None:
     """The module that a call runs: the callee itself, or the one that a method is bound to."""
     if isinstance(callee, torch.nn.Module):
         return callee
-    owner = getattr(callee, "__self__", None)
+    owner = bound_to(callee)
     return owner if isinstance(owner, torch.nn.Module) else None
 
 
