@@ -146,3 +146,32 @@ def test_gradient_on_one_side_only_belongs_to_the_call_on_one_side_that_takes_th
 
     assert summary(found) == [("unpaired", "detach", None, ["grad.out"])]
     assert "only the candidate computed a gradient for the output of train.py:1" in why(found)
+
+
+def test_optimizer_that_steps_before_the_backward_does_not_hide_who_takes_the_output() -> None:
+    sides = Recording(), Recording()
+    for run, out in zip(sides, ("y", "z"), strict=True):
+        call = run.call("generator", outputs={"out": "m"})
+        run.step = 1
+        if run is sides[1]:
+            run.call("detach", inputs={"self": "m"}, outputs={"out": "m"})
+        run.call("critic", inputs={"arg[0]": "m"}, outputs={"out": "p"})
+        if run is sides[0]:
+            run.gradient(call, "grad.out", "g")
+        run.call("detach", inputs={"self": "m"}, outputs={"out": "m"})
+        run.call("linear", inputs={"param.weight": out}, outputs={"out": out})
+
+    assert summary(compare(*sides)) == [("unpaired", None, "detach", ["grad.out"])]
+
+
+def test_consumer_in_a_later_step_is_blamed_for_the_gradient_that_it_passed_back() -> None:
+    sides = Recording(), Recording()
+    for run, gradient in zip(sides, ("g", "h"), strict=True):
+        produced = run.call("generator", outputs={"out": "m"})
+        run.step = 1
+        consumed = run.call("critic", inputs={"arg[0]": "m"}, outputs={"out": "n"})
+        run.gradient(consumed, "grad.out", "gn")
+        run.gradient(produced, "grad.out", gradient)
+        run.call("sum", inputs={"self": "m"}, outputs={"out": "s"})
+
+    assert summary(compare(*sides)) == [("outputs_differ", "critic", "critic", ["grad.out"])]

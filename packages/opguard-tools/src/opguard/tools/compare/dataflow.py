@@ -78,9 +78,7 @@ def innermost_consumer(state: RankState, event: DifferenceEvent) -> DifferenceEv
     return chosen
 
 
-def consumers(
-    state: RankState, identities: set[int], begin: int, end: int | float
-) -> list[CallPair]:
+def consumers(state: RankState, identities: set[int], begin: int, end: float) -> list[CallPair]:
     """Innermost forward pairs between two ticks that take one of the baseline's values."""
     found = [
         pair
@@ -112,9 +110,8 @@ def backward_consumer(state: RankState, event: DifferenceEvent) -> CallPair | No
     }
     agreeing = [
         pair
-        for pair in consumers(state, identities, producer.end, float("inf"))
-        if pair.baseline.step == producer.step
-        and not any(
+        for pair in consumers(state, identities, producer.end, event.position)
+        if not any(
             (pair.baseline.id, f"grad.{slot}") in differing for slot in pair.baseline.outputs
         )
     ]
@@ -122,7 +119,11 @@ def backward_consumer(state: RankState, event: DifferenceEvent) -> CallPair | No
 
 
 def unpaired_consumers(state: RankState, event: DifferenceEvent) -> list[UnpairedCall]:
-    """The last forward calls on one side only that take an output whose gradient differs first."""
+    """The last forward calls on one side only that take an output whose gradient differs first.
+
+    They ran before the gradient arrived, maybe in a later step than what gave the output: of two
+    optimizers one may step between a generator's forward and its backward.
+    """
     found: list[UnpairedCall] = []
     for side, call in (
         (Side.BASELINE, event.pair.baseline),
@@ -135,7 +136,8 @@ def unpaired_consumers(state: RankState, event: DifferenceEvent) -> list[Unpaire
             for u in state.unpaired
             if u.side is side
             and call.end < u.call.begin
-            and (u.call.step, u.call.phase) == (call.step, call.phase)
+            and u.position <= event.position
+            and u.call.phase == call.phase
             and not identities.isdisjoint(u.call.inputs.values())
         ]
         found += innermost(takers)[-1:]
