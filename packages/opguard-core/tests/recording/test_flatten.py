@@ -147,3 +147,40 @@ def test_numpy_arrays_and_numbers_are_found() -> None:
     slots, values = found([array, numpy.float32(2)])
     assert list(slots) == ["arg[0][0]"]
     assert values == {"value.arg[0][1]": "np.float32(2.0)"}
+
+
+class Shouting(str):
+    """A key whose text must not be asked for."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __format__ = __repr__ = __str__
+
+
+class Key:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+def test_text_of_a_key_is_not_asked_of_the_workload() -> None:
+    held = {Key(): A, Key(): B, A: B, Shouting("s"): A, Colour.RED: A, (1, Key()): A, 2: A, None: B}
+    expected = {
+        "<Key>#0": A,
+        "<Key>#1": B,
+        "<Tensor>#2": B,
+        "s": A,
+        "Colour.RED": A,
+        "(1, <Key>#5)": A,
+        "2": A,
+        "None": B,
+    }
+    tensors, values = found(held)
+    assert tensors == {f"arg[0].{name}": tensor for name, tensor in expected.items()}
+    assert values == {}
+    tensors, _ = found(types.SimpleNamespace(held=held))
+    assert tensors == {f"arg[0].held.{name}": tensor for name, tensor in expected.items()}

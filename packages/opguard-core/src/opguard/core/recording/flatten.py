@@ -124,7 +124,26 @@ def _flatten_items(
         if count == MAX_ITEMS or into.full():
             into.values.append((f"{value_slot}.…", f"{len(items)} items"))
             break
-        flatten(value, f"{slot}.{key}", f"{value_slot}.{key}", into, depth + 1)
+        name = _key_text(key, count)
+        flatten(value, f"{slot}.{name}", f"{value_slot}.{name}", into, depth + 1)
+
+
+def _key_text(key: Any, index: int) -> str:
+    """A key that is an object of the workload's is named by its type and its place.
+
+    Its own text may run code of its class, and hold an address or the values of a tensor.
+    """
+    if isinstance(key, str):
+        return str.__str__(key)
+    if type(key) in _PRIMITIVES:
+        return str(key)
+    if isinstance(key, enum.Enum):
+        return f"{type(key).__qualname__}.{key._name_}"
+    if type(key) is tuple:
+        return f"({', '.join(_key_text(part, index) for part in key)})"
+    if isinstance(key, _TORCH_PRIMITIVES):
+        return str(key)
+    return f"{_opaque_text(key)}#{index}"
 
 
 def _flatten_sequence(item: Any, slot: str, value_slot: str, into: Slots, depth: int) -> None:
@@ -176,7 +195,8 @@ def _flatten_attributes(item: Any, slot: str, into: Slots) -> None:
                 if index == MAX_ITEMS:
                     break
                 if isinstance(element, torch.Tensor) or _is_numpy(element):
-                    suffix = f".{key}" if type(value) is dict else f"[{key}]"
+                    named = type(value) is dict
+                    suffix = f".{_key_text(key, index)}" if named else f"[{key}]"
                     into.tensors.append((place + suffix, element))
 
 
