@@ -77,3 +77,42 @@ def test_name_and_owner_of_usual_callees(callee, name, owner) -> None:
     assert callee_name(callee) == name
     assert isinstance(bound_to(callee), owner)
     assert not is_compiled(callee)
+
+
+class Child(nn.Module):
+    def __init__(self, parent):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(2))
+        self.parent = parent
+
+    def forward(self, x):
+        return x * self.scale + self.parent.shift
+
+
+class Parent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.ones(2))
+        self.left = Child(self)
+        self.right = Child(self)
+
+    def forward(self, x):
+        return self.right(self.left(x))
+
+
+def test_module_whose_children_hold_it_is_walked_once_around(recorder, writer) -> None:
+    model = Parent()
+    site(4, model)(torch.ones(2))
+    assert set(writer.slots(1, 0)) == {
+        "arg[0]",
+        "param.shift",
+        "param.left.scale",
+        "param.right.scale",
+    }
+    site(5, model.left)(torch.ones(2))
+    assert set(writer.slots(2, 0)) == {
+        "arg[0]",
+        "param.scale",
+        "param.parent.shift",
+        "param.parent.right.scale",
+    }
