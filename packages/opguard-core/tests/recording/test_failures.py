@@ -216,13 +216,13 @@ def test_gradient_may_be_dropped_by_another_thread_while_it_is_read(writer, nati
         sys.setswitchinterval(interval)
 
 
-def test_call_has_an_end_that_returns_while_a_thread_of_the_engine_records(
+def test_ends_and_gradients_are_recorded_while_a_thread_of_the_engine_records(
     writer, monkeypatch, native
 ) -> None:
     began, tensor = threading.Event(), writer.tensor
 
     def slow(call, role, *record):
-        if role == 4:
+        if role == 4 and call == 1:
             began.set()
             time.sleep(0.2)
         return tensor(call, role, *record)
@@ -231,14 +231,20 @@ def test_call_has_an_end_that_returns_while_a_thread_of_the_engine_records(
 
     def wait(y):
         # As those of the engine, this thread is not one of Python's.
-        _thread.start_new_thread(y.sum().backward, ())
+        _thread.start_new_thread(y.backward, (torch.ones(2), True))
         assert began.wait(30)
 
     def program() -> None:
         x = torch.ones(2, requires_grad=True)
-        site(1, wait)(site(0, torch.mul)(x, 2.0))
+        y = site(0, torch.mul)(x, 2.0)
+        other = torch.ones(2, requires_grad=True)
+        z = site(0, torch.mul)(other, 3.0)
+        site(1, wait)(y)
+        began.clear()
+        wait(y)
+        z.sum().backward()
 
     recorder = record(program, writer, native=native)
     assert recorder.failures == 0
-    assert [facts.get("status") for facts in writer.calls.values()] == [0, 0]
-    assert list(writer.slots(1, 4)) == ["grad.out"]
+    assert [facts.get("status") for facts in writer.calls.values()] == [0, 0, 0]
+    assert list(writer.slots(1, 4)) == list(writer.slots(2, 4)) == ["grad.out"]

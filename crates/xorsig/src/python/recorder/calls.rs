@@ -205,14 +205,17 @@ impl Recorder {
         let py = this.py();
         let recorder = this.get();
         if recorder.is_recorded_thread() {
-            let Some(_busy) = recorder.enter() else {
-                return Ok(());
-            };
-            if let Some(mut state) = recorder.state(py)
-                && state.gradient(recorder, gradient, places.clone())?
-            {
+            if let Some(_busy) = recorder.enter() {
+                if let Some(mut state) = recorder.state(py)
+                    && state.gradient(recorder, gradient, places.clone())?
+                {
+                    return Ok(());
+                }
+            } else if recorder.state.try_lock().is_err() {
+                // This thread holds the lock: a finalizer of the workload ran while it records.
                 return Ok(());
             }
+            // Where a thread of the autograd engine records meanwhile, Python waits for it.
         }
         let places = {
             let state = recorder.state(py);
