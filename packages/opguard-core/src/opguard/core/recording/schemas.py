@@ -12,7 +12,7 @@ import torch
 
 from opguard.core.recording.callees import OVERWRITES_FIRST
 
-FRESH_MEMORY = frozenset(
+FRESH_OPERATORS = frozenset(
     {
         "_empty_affine_quantized",
         "_empty_per_channel_affine_quantized",
@@ -131,7 +131,7 @@ class OperatorFacts:
         self.returns_written = bool(returns) and all(
             r.alias_info is not None and r.alias_info.is_write for r in returns
         )
-        self.fresh = base in FRESH_MEMORY
+        self.fresh = base in FRESH_OPERATORS
         self.views = any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
         functional = schema.name.startswith("_c10d_functional::")
         self.pending = collective or (functional and base != "wait_tensor")
