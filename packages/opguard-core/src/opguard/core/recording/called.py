@@ -86,9 +86,9 @@ def describe(
         random and may_use_python_random(callee),
         runs_workload_code(callee),
         # Also that of something that is given the optimizer, such as a gradient scaler.
-        is_step(callee) or (name == "step" and bool(optimizers)),
+        name == "step" and (isinstance(owner, torch.optim.Optimizer) or bool(optimizers)),
         reads_gradients(name, args, changed),
-        overwritten_prefixes(callee, name),
+        overwritten_prefixes(name, owner),
         owner if isinstance(owner, torch.Tensor) else None,
         module_of(callee),
         changed,

@@ -103,11 +103,10 @@ def is_compiled(callee: Any) -> bool:
     return "_torchdynamo_orig_callable" in names and not names.get("_torchdynamo_disable", False)
 
 
-def overwritten_prefixes(callee: Any, name: str) -> tuple[str, ...]:
-    """Slots that the callee overwrites without reading them."""
+def overwritten_prefixes(name: str, owner: Any) -> tuple[str, ...]:
+    """Slots that a callee of this name, bound to ``owner``, overwrites without reading them."""
     if name in OVERWRITES_FIRST:
-        bound = isinstance(bound_to(callee), torch.Tensor)
-        return ("kwarg.out", "self" if bound else "arg[0]")
+        return ("kwarg.out", "self" if isinstance(owner, torch.Tensor) else "arg[0]")
     if name in COLLECTIVE_OUTPUTS:
         return ("kwarg.out", f"arg[{COLLECTIVE_OUTPUTS[name]}]")
     return ("kwarg.out",)

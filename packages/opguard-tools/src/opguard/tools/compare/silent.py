@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from opguard.tools.compare.capture import CaptureView
-from opguard.tools.compare.keys import SourceAlignment
+from opguard.tools.compare.keys import SourceAlignment, StatementKey
 from opguard.tools.compare.origin import Origin, OriginKind, SilentStatement
 from opguard.tools.compare.records import Call, CallFlag, Side
 from opguard.tools.compare.results import Comparison
@@ -27,12 +27,6 @@ _EFFECTIVE = (
     *(ast.If, ast.For, ast.While, ast.With, ast.Match, ast.Break, ast.Continue),
 )
 """Statements that can change what a function gives without an operation of their own."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    node: ast.stmt
-    function: _Function
 
 
 def name_silent_statements(comparison: Comparison, alignment: SourceAlignment) -> Comparison:
@@ -77,11 +71,11 @@ def _named(origin: Origin, silent: Mapping[Side, _Silent]) -> Origin:
 class _Silent:
     """Changed statements of one side without a callsite, by function; read when first needed."""
 
-    def __init__(self, capture: CaptureView, keys: Mapping[tuple[str, int, int], object]) -> None:
+    def __init__(
+        self, capture: CaptureView, keys: Mapping[tuple[str, int, int], StatementKey]
+    ) -> None:
         self._capture = capture
-        self._changed = {
-            place for place, key in keys.items() if getattr(key, "kind", None) == "changed"
-        }
+        self._changed = {place for place, key in keys.items() if key.kind == "changed"}
         self._with_site = {(site.file, *site.statement) for site in capture.sites.values()}
         self._by_function: dict[str, dict[_Function, list[ast.stmt]]] = {}
 
@@ -112,12 +106,12 @@ class _Silent:
     def _file(self, file: str) -> Mapping[_Function, list[ast.stmt]]:
         if file not in self._by_function:
             found: dict[_Function, list[ast.stmt]] = {}
-            for statement in self._statements(file):
-                found.setdefault(statement.function, []).append(statement.node)
+            for function, node in self._statements(file):
+                found.setdefault(function, []).append(node)
             self._by_function[file] = found
         return self._by_function[file]
 
-    def _statements(self, file: str) -> Iterator[_Statement]:
+    def _statements(self, file: str) -> Iterator[tuple[_Function, ast.stmt]]:
         content = self._capture.sources.get(file)
         if content is None or not any(place[0] == file for place in self._changed):
             return
@@ -137,7 +131,7 @@ class _Silent:
                 if node is None or place not in self._changed or place in self._with_site:
                     continue
                 if not _only_prints(node):
-                    yield _Statement(node, (file, scope.qualname))
+                    yield (file, scope.qualname), node
 
 
 def _reaches_out(node: ast.stmt) -> bool:
