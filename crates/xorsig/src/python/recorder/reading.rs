@@ -148,16 +148,25 @@ impl Reader {
             .and_then(|access| unsafe { access.data(&implementation) })
     }
 
+    /// The fields of a tensor.
+    ///
+    /// # Safety
+    /// The keys of `implementation` say that it is plain; its tensor lives and keeps its shape while
+    /// the view is used.
+    unsafe fn view_at<'a>(&self, implementation: &'a *mut c_void) -> Option<View<'a>> {
+        // SAFETY: forwarded.
+        self.access
+            .as_ref()
+            .and_then(|access| unsafe { access.view(implementation) })
+    }
+
     /// Address and number of the bytes of a plain CPU tensor of bytes in one row, else `None`.
     pub fn dense_bytes(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<(usize, usize)>> {
         let Some(implementation) = self.plain(tensor)? else {
             return Ok(None);
         };
         // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
-        let view = self
-            .access
-            .as_ref()
-            .and_then(|access| unsafe { access.view(&implementation) });
+        let view = unsafe { self.view_at(&implementation) };
         Ok(view.and_then(|view| match (view.sizes, view.strides) {
             // Of so many elements and of so many bytes: they are bytes.
             (&[count], &[1]) if count == view.storage_bytes => {
@@ -173,10 +182,7 @@ impl Reader {
             return Ok(None);
         };
         // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
-        let view = self
-            .access
-            .as_ref()
-            .and_then(|access| unsafe { access.view(&implementation) });
+        let view = unsafe { self.view_at(&implementation) };
         let Some(view) = view else { return Ok(None) };
         let (data, offset) = (view.data as usize, view.storage_offset as usize);
         if data == 0 {
@@ -220,10 +226,7 @@ impl Reader {
         let regions = self.regions;
         // SAFETY: forwarded; the GIL is held until the fields have been copied, and longer unless
         // `tensor` is a reference.
-        let view = self
-            .access
-            .as_ref()
-            .and_then(|access| unsafe { access.view(&implementation) });
+        let view = unsafe { self.view_at(&implementation) };
         let Some(view) = view else { return Ok(None) };
         let data = view.data;
         let (offset, stored) = (view.storage_offset, view.storage_bytes);

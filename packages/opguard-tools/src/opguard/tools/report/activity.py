@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from opguard.tools.activity import CallsiteFigures, Figures, callsite_figures
+from opguard.tools.activity import Attribution, CallsiteFigures, Figures, callsite_figures
 from opguard.tools.compare.records import Side
 from opguard.tools.compare.results import Comparison, RankComparison
 from opguard.tools.report.locations import locate_site
@@ -90,24 +90,26 @@ def _device_ns(entry: Mapping[str, Any] | None) -> int:
     return int(entry["direct"]["device_ns"] + entry["backward"]["device_ns"])
 
 
-def _others(comparison: Comparison) -> Iterator[dict[str, Any]]:
+def _attributions(comparison: Comparison) -> Iterator[tuple[dict[str, Any], Attribution]]:
+    """What was collected, each with the rank and side that it is of."""
     for rank in comparison.ranks:
         for side in Side:
             attribution = comparison.capture(side).activity.get(rank.rank)
-            others = {} if attribution is None else attribution.others
-            for reason, kinds in sorted(others.items()):
-                if kinds:
-                    figures = asdict(Figures.of(kinds))
-                    yield {"rank": rank.rank, "side": side.value, "reason": reason} | figures
+            if attribution is not None:
+                yield {"rank": rank.rank, "side": side.value}, attribution
+
+
+def _others(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    for where, attribution in _attributions(comparison):
+        for reason, kinds in sorted(attribution.others.items()):
+            if kinds:
+                yield where | {"reason": reason} | asdict(Figures.of(kinds))
 
 
 def _warnings(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    for rank in comparison.ranks:
-        for side in Side:
-            attribution = comparison.capture(side).activity.get(rank.rank)
-            warnings = {} if attribution is None else attribution.warnings
-            for text, count in sorted(warnings.items()):
-                yield {"rank": rank.rank, "side": side.value, "text": text, "count": count}
+    for where, attribution in _attributions(comparison):
+        for text, count in sorted(attribution.warnings.items()):
+            yield where | {"text": text, "count": count}
 
 
 def activity_frame(comparison: Comparison, rank: RankComparison, side: Side) -> pl.DataFrame:
