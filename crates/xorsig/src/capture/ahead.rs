@@ -35,6 +35,8 @@ struct State {
     /// Index of the next batch that is taken; what `done` begins with.
     taken: usize,
     done: VecDeque<Option<Outcome>>,
+    /// Batches that are not needed any more, for their memory.
+    spent: Vec<Loaded>,
     stopped: bool,
 }
 
@@ -57,10 +59,11 @@ impl Ahead {
         (!threads.is_empty()).then_some(Self { shared, threads })
     }
 
-    /// The next batch of the list, which must not have ended.
-    pub fn next(&mut self) -> Outcome {
+    /// The next batch of the list, which must not have ended, in exchange for an earlier one.
+    pub fn next(&mut self, spent: Loaded) -> Outcome {
         let shared = &self.shared;
         let mut state = shared.lock();
+        state.spent.push(spent);
         loop {
             if let Some(outcome) = state.done.front_mut().and_then(Option::take) {
                 state.done.pop_front();
@@ -106,10 +109,10 @@ impl Shared {
             let index = state.next;
             state.next += 1;
             state.done.push_back(None);
+            let mut loaded = state.spent.pop().unwrap_or_default();
             drop(state);
             let sequence = self.sequences[index];
             let load = || {
-                let mut loaded = Loaded::default();
                 loaded.load(&self.directory, sequence)?;
                 Ok(loaded)
             };

@@ -15,7 +15,7 @@ pub mod fork;
 pub mod header;
 pub mod intern;
 mod kinds;
-mod load;
+pub(crate) mod load;
 mod lz4;
 pub mod pending;
 pub mod publish;
@@ -62,4 +62,4 @@ pub fn batch_sequence(name: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -109,8 +109,11 @@ impl CaptureReader {
         Ok(self.summary)
     }
 
-    /// Puts the next batch into `loaded`; `false` after the last one.
-    fn advance(&mut self, loaded: &mut Loaded) -> Result<bool, CaptureError> {
+    /// Puts the next batch into `loaded`, in place of an earlier one; `false` after the last one.
+    ///
+    /// # Errors
+    /// As [`Self::next_batch`].
+    pub(crate) fn advance(&mut self, loaded: &mut Loaded) -> Result<bool, CaptureError> {
         let sequence = self.summary.batches;
         let Some(&found) = self.sequences.get(sequence as usize) else {
             self.check_end(sequence)?;
@@ -132,7 +135,7 @@ impl CaptureReader {
             return Err(self.corrupt(Some(sequence), reason).into());
         }
         match &mut self.ahead {
-            Some(ahead) => *loaded = ahead.next()?,
+            Some(ahead) => *loaded = ahead.next(std::mem::take(loaded))?,
             None => loaded.load(&self.directory, sequence)?,
         }
         let Some(header) = &loaded.header else {

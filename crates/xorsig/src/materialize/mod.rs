@@ -8,10 +8,16 @@
 
 mod calls;
 mod names;
+mod output;
+mod pages;
 mod rows;
 mod schema;
 mod spans;
 mod table;
+mod tensors;
+
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
@@ -19,13 +25,20 @@ use arrow_schema::ArrowError;
 use parquet::errors::ParquetError;
 
 use crate::capture::error::{CaptureError, Corrupt};
+use crate::capture::load::Loaded;
 use crate::capture::reader::{CaptureReader, Summary};
 use crate::capture::records::Records;
-use calls::Calls;
+use calls::{CallWriter, Calls};
 use names::Names;
+use output::Finished;
 use schema::Table;
 use spans::Spans;
 use table::TableWriter;
+use tensors::TensorWriter;
+
+/// Rows of a row group: enough to compress well, few enough that their pages, which wait in
+/// memory, are still in the processor's cache when they are written.
+const ROW_GROUP_ROWS: usize = 1 << 17;
 
 /// What was materialised.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,10 +100,11 @@ pub fn materialize(
 ) -> Result<Outcome, MaterializeError> {
     std::fs::create_dir_all(output).map_err(CaptureError::io("create directory", output))?;
     let mut tables = Tables::new(output, reader.is_threaded())?;
+    let mut batch = Loaded::default();
     let incomplete = loop {
-        match reader.next_batch() {
-            Ok(Some(records)) => tables.add(records, reader.summary().regions as usize)?,
-            Ok(None) => break None,
+        match reader.advance(&mut batch) {
+            Ok(true) => tables.add(&mut batch.records, reader.summary().regions as usize)?,
+            Ok(false) => break None,
             Err(CaptureError::Corrupt(corrupt)) if partial => break Some(corrupt),
             Err(error) => return Err(error.into()),
         }
@@ -105,61 +119,62 @@ pub fn materialize(
 /// The tables under construction.
 struct Tables {
     names: Names,
-    calls: Calls,
-    spans: Spans,
-    writers: [TableWriter; Table::ALL.len()],
+    open_calls: Calls,
+    all_spans: Spans,
+    calls: CallWriter,
+    layouts: TableWriter,
+    tensors: TensorWriter,
+    values: TableWriter,
+    marks: TableWriter,
+    spans: TableWriter,
 }
 
 impl Tables {
     /// With `threaded`, the largest table is encoded in a thread of its own.
     fn new(output: &Path, threaded: bool) -> Result<Self, MaterializeError> {
-        let [calls, layouts, tensors, values, marks, spans] =
-            Table::ALL.map(|table| TableWriter::create(output, table));
-        let tensors = if threaded {
-            tensors?.aside()?
-        } else {
-            tensors?
-        };
+        let create = |table| TableWriter::create(output, table);
         Ok(Self {
             names: Names::default(),
-            calls: Calls::default(),
-            spans: Spans::default(),
-            writers: [calls?, layouts?, tensors, values?, marks?, spans?],
+            open_calls: Calls::default(),
+            all_spans: Spans::default(),
+            calls: CallWriter::create(output)?,
+            layouts: create(Table::Layouts)?,
+            tensors: TensorWriter::create(output, threaded)?,
+            values: create(Table::Values)?,
+            marks: create(Table::Marks)?,
+            spans: create(Table::Spans)?,
         })
     }
 
-    fn add(&mut self, mut records: Records, regions: usize) -> Result<(), MaterializeError> {
-        self.names.define(std::mem::take(&mut records.names));
-        self.spans.add(&records.spans);
-        let calls = self.calls.complete(&records.calls, &records.ends);
+    /// Adds a batch, whose memory may be used for another one afterwards.
+    fn add(&mut self, batch: &mut Records, regions: usize) -> Result<(), MaterializeError> {
+        self.names.define(std::mem::take(&mut batch.names));
+        self.all_spans.add(&batch.spans);
+        let ended = self.open_calls.complete(&batch.calls, &batch.ends);
         let names = &self.names;
-        let [
-            call_table,
-            layout_table,
-            tensor_table,
-            value_table,
-            mark_table,
-            _,
-        ] = &mut self.writers;
-        call_table.write(|| calls::batch(names, &calls))?;
-        layout_table.write(|| rows::layouts(names, records.first_layout, &records.layouts))?;
-        let tensors = std::mem::take(&mut records.tensors);
-        tensor_table.write(|| rows::tensors(names, tensors, regions))?;
-        value_table.write(|| rows::values(names, &records))?;
-        mark_table.write(|| rows::marks(names, &records))
+        self.calls.write(ended, names)?;
+        let first = batch.first_layout;
+        self.layouts
+            .write(|| rows::layouts(names, first, &batch.layouts))?;
+        self.tensors.write(&mut batch.tensors, regions, names)?;
+        self.values.write(|| rows::values(names, batch))?;
+        self.marks.write(|| rows::marks(names, batch))
     }
 
     fn finish(mut self) -> Result<(), MaterializeError> {
         let names = &self.names;
-        let [call_table, .., span_table] = &mut self.writers;
-        let never_ended = self.calls.never_ended();
-        call_table.write(|| calls::batch(names, &never_ended))?;
-        span_table.write(|| self.spans.batch(names))?;
-        let finished = self.writers.map(TableWriter::finish);
-        for table in finished {
-            table?.publish()?;
-        }
-        Ok(())
+        let open = self.open_calls.never_ended();
+        self.calls.write_open(&open, names)?;
+        self.spans.write(|| self.all_spans.batch(names))?;
+        let tables = [
+            self.calls.finish()?,
+            self.layouts.finish()?,
+            self.tensors.finish()?,
+            self.values.finish()?,
+            self.marks.finish()?,
+            self.spans.finish()?,
+        ];
+        tables.into_iter().try_for_each(Finished::publish)
     }
 }
 

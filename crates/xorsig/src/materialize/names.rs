@@ -9,7 +9,7 @@ use arrow_array::{ArrayRef, DictionaryArray, StringArray, UInt32Array};
 pub struct Names {
     texts: Vec<String>,
     /// The same texts as an array, which dictionaries share.
-    array: ArrayRef,
+    array: StringArray,
 }
 
 impl Default for Names {
@@ -17,7 +17,7 @@ impl Default for Names {
     fn default() -> Self {
         let texts = vec![String::new()];
         Self {
-            array: Arc::new(StringArray::from_iter_values(&texts)),
+            array: StringArray::from_iter_values(&texts),
             texts,
         }
     }
@@ -28,7 +28,7 @@ impl Names {
     pub fn define(&mut self, texts: Vec<String>) {
         if !texts.is_empty() {
             self.texts.extend(texts);
-            self.array = Arc::new(StringArray::from_iter_values(&self.texts));
+            self.array = StringArray::from_iter_values(&self.texts);
         }
     }
 
@@ -37,23 +37,15 @@ impl Names {
         &self.texts[id as usize]
     }
 
+    /// All texts by id.
+    pub fn array(&self) -> &StringArray {
+        &self.array
+    }
+
     /// A column of names.
     pub fn column(&self, ids: impl Iterator<Item = u32>) -> ArrayRef {
-        self.dictionary(UInt32Array::from_iter_values(ids))
-    }
-
-    /// A column of names, null for `None` and for the empty name.
-    pub fn optional_column(&self, ids: impl Iterator<Item = Option<u32>>) -> ArrayRef {
-        self.dictionary(UInt32Array::from_iter(
-            ids.map(|id| id.filter(|id| *id != 0)),
-        ))
-    }
-
-    /// A column of names by their ids.
-    pub fn dictionary(&self, keys: UInt32Array) -> ArrayRef {
-        Arc::new(DictionaryArray::<UInt32Type>::new(
-            keys,
-            Arc::clone(&self.array),
-        ))
+        let keys = UInt32Array::from_iter_values(ids);
+        let texts = Arc::new(self.array.clone());
+        Arc::new(DictionaryArray::<UInt32Type>::new(keys, texts))
     }
 }

@@ -1,8 +1,8 @@
-//! Rows of the tables that stream: tensors, values and marks.
+//! Rows of layouts, values and marks.
 
 use std::sync::Arc;
 
-use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt32Type};
+use arrow_array::types::{ArrowPrimitiveType, Int64Type};
 use arrow_array::{
     ArrayRef, Int64Array, ListArray, PrimitiveArray, RecordBatch, StringArray, UInt8Array,
     UInt32Array, UInt64Array,
@@ -12,7 +12,7 @@ use arrow_schema::ArrowError;
 
 use super::names::Names;
 use super::schema::{Table, element};
-use crate::capture::records::{LayoutRow, Records, Tensors};
+use crate::capture::records::{LayoutRow, Records};
 
 /// The rows of a batch's new layouts; the first has the id `first`.
 pub fn layouts(
@@ -31,25 +31,6 @@ pub fn layouts(
             names.column(rows().map(|r| r.device)),
             names.column(rows().map(|r| r.kind)),
             u64s(rows().map(|r| r.logical_nbytes)),
-        ],
-    )
-}
-
-/// The rows of a batch's tensors, whose columns become those of the table without a copy.
-pub fn tensors(names: &Names, rows: Tensors, regions: usize) -> Result<RecordBatch, ArrowError> {
-    let [xor, mix] = [0, 1].map(|scheme| signatures(&rows, regions, scheme));
-    let notes = rows.notes.iter().map(|id| Some(*id));
-    RecordBatch::try_new(
-        Table::Tensors.schema(),
-        vec![
-            Arc::new(UInt64Array::from(rows.calls)),
-            Arc::new(UInt64Array::from(rows.ticks)),
-            Arc::new(UInt8Array::from(rows.roles)),
-            names.dictionary(rows.slots.into()),
-            Arc::new(UInt32Array::from(rows.layouts)),
-            xor?,
-            mix?,
-            names.optional_column(notes),
         ],
     )
 }
@@ -86,29 +67,6 @@ pub fn marks(names: &Names, batch: &Records) -> Result<RecordBatch, ArrowError> 
             Arc::new(StringArray::from_iter_values(text)),
         ],
     )
-}
-
-/// One scheme's values of each tensor: `scheme` 0 is XOR, 1 is mix.
-fn signatures(rows: &Tensors, regions: usize, scheme: usize) -> Result<ArrayRef, ArrowError> {
-    let width = 4 * regions;
-    let present = rows.present.iter().filter(|present| **present).count();
-    let mut words: Vec<u32> = Vec::with_capacity(regions * present);
-    // A batch without signatures has no regions either when nothing was read before it.
-    let both = rows.signatures.chunks_exact((2 * width).max(1));
-    for (both, _) in both.zip(&rows.present).filter(|(_, present)| **present) {
-        let half = both[scheme * width..][..width].as_chunks::<4>().0;
-        words.extend(half.iter().map(|word| u32::from_le_bytes(*word)));
-    }
-    if present == rows.len() {
-        let offsets = OffsetBuffer::from_repeated_length(regions, present);
-        return list_array::<UInt32Type>(offsets, words, None);
-    }
-    let lengths = rows
-        .present
-        .iter()
-        .map(|there| usize::from(*there) * regions);
-    let nulls = NullBuffer::from(rows.present.as_slice());
-    list_array::<UInt32Type>(OffsetBuffer::from_lengths(lengths), words, Some(nulls))
 }
 
 fn lists<'a, T: ArrowPrimitiveType>(

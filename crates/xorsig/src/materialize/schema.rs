@@ -22,16 +22,6 @@ pub enum Table {
 }
 
 impl Table {
-    /// Every table.
-    pub const ALL: [Self; 6] = [
-        Self::Calls,
-        Self::Layouts,
-        Self::Tensors,
-        Self::Values,
-        Self::Marks,
-        Self::Spans,
-    ];
-
     /// Name of the table's file.
     pub fn file_name(self) -> &'static str {
         match self {

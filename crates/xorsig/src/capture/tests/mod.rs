@@ -27,10 +27,10 @@ const IDENTITY: Identity = Identity {
 };
 
 /// A directory that is removed with the value.
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
             "xorsig-{}-{}",

@@ -1,0 +1,104 @@
+//! Row groups of chunks, and the footer that says where they are.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow_schema::Schema;
+use parquet::arrow::ArrowSchemaConverter;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
+};
+use parquet::schema::types::{ColumnDescPtr, SchemaDescPtr};
+
+use super::chunk::Chunk;
+
+/// What a Parquet file begins with.
+const MAGIC: &[u8] = b"PAR1";
+const VERSION: i32 = 1;
+const CREATED_BY: &str = concat!("xorsig version ", env!("CARGO_PKG_VERSION"));
+
+/// A Parquet file under construction.
+pub struct PagesFile {
+    file: File,
+    schema: SchemaDescPtr,
+    /// Bytes written.
+    offset: usize,
+    /// Chunks of the row group that is being written.
+    chunks: Vec<ColumnChunkMetaData>,
+    groups: Vec<RowGroupMetaData>,
+}
+
+impl PagesFile {
+    /// Begins a file for a table of these columns.
+    ///
+    /// # Errors
+    /// [`ParquetError`] if the file cannot be written.
+    pub fn new(mut file: File, schema: &Schema) -> Result<Self, ParquetError> {
+        let schema = Arc::new(ArrowSchemaConverter::new().convert(schema)?);
+        file.write_all(MAGIC)?;
+        Ok(Self {
+            file,
+            schema,
+            offset: MAGIC.len(),
+            chunks: Vec::new(),
+            groups: Vec::new(),
+        })
+    }
+
+    /// The column `index`.
+    pub fn column(&self, index: usize) -> ColumnDescPtr {
+        self.schema.column(index)
+    }
+
+    /// Writes the chunk of the row group's next column, which is empty afterwards.
+    ///
+    /// # Errors
+    /// [`ParquetError`] if the file cannot be written.
+    pub fn write(&mut self, chunk: &mut Chunk) -> Result<(), ParquetError> {
+        self.chunks.push(chunk.metadata(self.offset as i64)?);
+        for part in chunk.parts() {
+            self.file.write_all(part)?;
+            self.offset += part.len();
+        }
+        chunk.clear();
+        Ok(())
+    }
+
+    /// Ends the row group of the chunks written.
+    ///
+    /// # Errors
+    /// [`ParquetError`] if the library objects.
+    pub fn end_group(&mut self, rows: usize) -> Result<(), ParquetError> {
+        let chunks = std::mem::take(&mut self.chunks);
+        let first = chunks.first().map_or(0, |chunk| chunk.byte_range().0);
+        let raw_bytes = chunks.iter().map(ColumnChunkMetaData::uncompressed_size);
+        let too_many = |_| ParquetError::General("too many row groups".into());
+        let group = RowGroupMetaData::builder(self.schema.clone())
+            .set_num_rows(rows as i64)
+            .set_total_byte_size(raw_bytes.sum())
+            .set_file_offset(first as i64)
+            .set_ordinal(self.groups.len().try_into().map_err(too_many)?)
+            .set_column_metadata(chunks)
+            .build()?;
+        self.groups.push(group);
+        Ok(())
+    }
+
+    /// Writes the footer.
+    ///
+    /// # Errors
+    /// [`ParquetError`] if the file cannot be written.
+    pub fn finish(mut self) -> Result<File, ParquetError> {
+        let rows = self.groups.iter().map(RowGroupMetaData::num_rows).sum();
+        let created_by = Some(CREATED_BY.to_owned());
+        let file = FileMetaData::new(VERSION, rows, created_by, None, self.schema, None);
+        let metadata = ParquetMetaData::new(file, self.groups);
+        // Into memory first: the library's writer cannot report the last bytes' failure.
+        let mut footer = Vec::new();
+        ParquetMetaDataWriter::new(&mut footer, &metadata).finish()?;
+        self.file.write_all(&footer)?;
+        Ok(self.file)
+    }
+}
