@@ -5,6 +5,7 @@ import operator
 import random
 import sys
 import threading
+import types
 
 import native_programs
 import numpy as np
@@ -126,6 +127,25 @@ def calls_inside_calls() -> None:
     site(0, outer)(x).sum().backward()
 
 
+def one_method_of_objects_of_several_kinds() -> None:
+    def twice(item, x):
+        return x * 2
+
+    class Plain:
+        pass
+
+    x = torch.ones(2)
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2).double()
+    optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
+    for item in (x, Plain(), first, optimizer, torch.zeros(3, dtype=torch.int64), Plain, second):
+        site(0, types.MethodType(twice, item))(x)
+    for module in (first, second):
+        site(1, module.requires_grad_)(True)
+        site(2, module(x.to(module.weight.dtype)).sum().backward)()
+    site(3, optimizer.step)()
+    site(3, torch.optim.SGD(second.parameters(), lr=0.5).step)()
+
+
 def calls_that_raise() -> None:
     with pytest.raises(RuntimeError):
         site(0, torch.matmul)(torch.ones(2, 3), torch.ones(2, 3))
@@ -155,6 +175,7 @@ def transforms() -> None:
         calls_that_write,
         calls_inside_calls,
         calls_that_raise,
+        one_method_of_objects_of_several_kinds,
         transforms,
         native_programs.modules,
         native_programs.optimizers,

@@ -1,10 +1,19 @@
 //! What Python's rules say about a callee that may do anything.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// Facts about one call; see ``opguard.core.recording.called``.
-pub struct Called<'py> {
+use super::hashing::Numbers;
+
+/// Methods remembered at most; a program that makes functions anew would fill the memory.
+const MAX_METHODS: usize = 4096;
+
+/// What does not depend on the object that a method is bound to.
+pub struct Facts {
     pub name: String,
     pub flags: u32,
     /// Whether it can only read what it is given, and what it holds.
@@ -21,6 +30,11 @@ pub struct Called<'py> {
     pub reads_gradients: bool,
     /// Slots that it overwrites without reading them begin with one of these.
     pub overwritten: Vec<String>,
+}
+
+/// Facts about one call; see ``opguard.core.recording.called``.
+pub struct Called<'py> {
+    facts: Arc<Facts>,
     /// The tensor that it is bound to.
     pub owner: Option<Bound<'py, PyAny>>,
     /// The module that it runs.
@@ -29,24 +43,115 @@ pub struct Called<'py> {
     pub optimizers: Vec<Bound<'py, PyAny>>,
 }
 
+impl Deref for Called<'_> {
+    type Target = Facts;
+    fn deref(&self) -> &Facts {
+        &self.facts
+    }
+}
+
 impl<'py> Called<'py> {
     /// From the named tuple.
     pub fn from_python(facts: &Bound<'py, PyAny>) -> PyResult<Self> {
         let facts = facts.cast::<PyTuple>()?;
         let some = |item: Bound<'py, PyAny>| (!item.is_none()).then_some(item);
         Ok(Self {
-            name: facts.get_item(0)?.extract()?,
-            flags: facts.get_item(1)?.extract()?,
-            reads_only: facts.get_item(2)?.is_truthy()?,
-            random: facts.get_item(3)?.is_truthy()?,
-            python_random: facts.get_item(4)?.is_truthy()?,
-            workload_code: facts.get_item(5)?.is_truthy()?,
-            is_step: facts.get_item(6)?.is_truthy()?,
-            reads_gradients: facts.get_item(7)?.is_truthy()?,
-            overwritten: facts.get_item(8)?.extract()?,
+            facts: Arc::new(Facts {
+                name: facts.get_item(0)?.extract()?,
+                flags: facts.get_item(1)?.extract()?,
+                reads_only: facts.get_item(2)?.is_truthy()?,
+                random: facts.get_item(3)?.is_truthy()?,
+                python_random: facts.get_item(4)?.is_truthy()?,
+                workload_code: facts.get_item(5)?.is_truthy()?,
+                is_step: facts.get_item(6)?.is_truthy()?,
+                reads_gradients: facts.get_item(7)?.is_truthy()?,
+                overwritten: facts.get_item(8)?.extract()?,
+            }),
             owner: some(facts.get_item(9)?),
             module: some(facts.get_item(10)?),
             optimizers: facts.get_item(11)?.extract()?,
         })
+    }
+}
+
+/// A method: its function, and the class of the object that it is bound to.
+type Key = (usize, usize);
+
+/// Facts about a method, and which of the parts of a call the object is.
+struct Method {
+    facts: Arc<Facts>,
+    owner: bool,
+    module: bool,
+    optimizer: bool,
+    /// What the key has the addresses of.
+    _alive: [Py<PyAny>; 2],
+}
+
+/// Asks Python about callees, about a method of a class once.
+pub struct Callees {
+    /// `types.MethodType`.
+    method: Py<PyAny>,
+    /// Python's `describe(callee, args, tensors, optimizers)`.
+    describe: Py<PyAny>,
+    methods: Numbers<Key, Method>,
+}
+
+impl Callees {
+    /// Knows no method yet.
+    pub fn new(method: Py<PyAny>, describe: Py<PyAny>) -> Self {
+        Self {
+            method,
+            describe,
+            methods: Numbers::default(),
+        }
+    }
+
+    /// Facts about a call whose arguments are plain.
+    pub fn plain<'py>(&mut self, callee: &Bound<'py, PyAny>) -> PyResult<Called<'py>> {
+        let py = callee.py();
+        let nothing = PyTuple::empty(py);
+        if callee.get_type_ptr().cast() != self.method.as_ptr() {
+            return self.ask(callee, &nothing, &nothing, nothing.as_any());
+        }
+        let object = callee.getattr(intern!(py, "__self__"))?;
+        let function = callee.getattr(intern!(py, "__func__"))?;
+        let key = (function.as_ptr() as usize, object.get_type_ptr() as usize);
+        if let Some(method) = self.methods.get(&key) {
+            let part = |is: bool| is.then(|| object.clone());
+            return Ok(Called {
+                facts: Arc::clone(&method.facts),
+                owner: part(method.owner),
+                module: part(method.module),
+                optimizers: part(method.optimizer).into_iter().collect(),
+            });
+        }
+        let called = self.ask(callee, &nothing, &nothing, nothing.as_any())?;
+        if self.methods.len() >= MAX_METHODS {
+            self.methods.clear();
+        }
+        let kind = object.get_type().into_any();
+        self.methods.insert(
+            key,
+            Method {
+                facts: Arc::clone(&called.facts),
+                owner: called.owner.is_some(),
+                module: called.module.is_some(),
+                optimizer: !called.optimizers.is_empty(),
+                _alive: [function.unbind(), kind.unbind()],
+            },
+        );
+        Ok(called)
+    }
+
+    /// Facts about any call.
+    pub fn ask<'py>(
+        &self,
+        callee: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        tensors: &Bound<'py, PyTuple>,
+        optimizers: &Bound<'py, PyAny>,
+    ) -> PyResult<Called<'py>> {
+        let facts = (callee, args, tensors, optimizers);
+        Called::from_python(&self.describe.bind(callee.py()).call1(facts)?)
     }
 }

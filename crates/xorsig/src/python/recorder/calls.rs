@@ -7,7 +7,6 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::called::Called;
 use super::closing::{Ending, NOT_FOLLOWED, Unusual};
 use super::flatten::Found;
 use super::frame::CallFrame;
@@ -84,9 +83,7 @@ impl Recorder {
         let Some(found) = state.arguments(args, kwargs)? else {
             return Ok(None);
         };
-        let nothing = PyTuple::empty(py);
-        let facts = (callee, &nothing, &nothing, &nothing);
-        let called = Called::from_python(&state.describe.bind(py).call1(facts)?)?;
+        let called = state.callees.plain(callee)?;
         let usual = called.optimizers.is_empty()
             && called
                 .owner

@@ -6,6 +6,7 @@ use pyo3::types::{PyDict, PySet};
 
 use super::access::{Probe, TensorAccess};
 use super::autograd::{AutogradAccess, AutogradProbe};
+use super::called::Callees;
 use super::gradients::{Accessors, Watched};
 use super::known::Known;
 use super::modules::Naming;
@@ -43,6 +44,8 @@ impl State {
         let proved = access.is_some() && autograd.is_some();
         let python_reader = object("reader")?;
         let reader = python_reader.clone_ref(py);
+        let callee_types: [Py<PyAny>; 3] = get("callee_types")?.extract()?;
+        let method = callee_types[1].clone_ref(py);
         let state = Self {
             sink: Sink::new(writer.bind(py).clone()),
             reader: Reader::new(access, autograd, types, regions, reader),
@@ -52,7 +55,7 @@ impl State {
                 get("single_types")?.extract()?,
                 object("value_text")?,
             ),
-            plans: Plans::new(get("callee_types")?.extract()?, object("classify")?),
+            plans: Plans::new(callee_types, object("classify")?),
             torch: Torch::new(
                 Accessors::new(py, get("properties")?.extract()?)?,
                 get("modes")?.extract()?,
@@ -79,7 +82,7 @@ impl State {
                 methods: get("naming")?.extract()?,
                 python: object("named_members")?,
             },
-            describe: object("describe")?,
+            callees: Callees::new(method, object("describe")?),
             flatten_arguments: object("flatten_arguments")?,
             flatten_result: object("flatten_result")?,
             plain_text: object("plain_text")?,

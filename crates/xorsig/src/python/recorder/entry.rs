@@ -43,6 +43,8 @@ pub struct Names {
     pub name: String,
     pub parameter: Arc<Name>,
     pub gradient: Arc<Name>,
+    /// The group of an optimizer that has it.
+    pub group: Arc<Name>,
 }
 
 impl Names {
@@ -55,6 +57,7 @@ impl Names {
             name: name.to_owned(),
             parameter: slot(format!("param.{name}"))?,
             gradient: slot(format!("grad.param.{name}"))?,
+            group: slot(format!("value.param.{name}.group"))?,
         }))
     }
 }

@@ -1,12 +1,12 @@
 //! A recorded call while it runs.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 
 use super::effects::Effects;
+use super::hashing::NumberSet;
 use super::opening::Opened;
 
 /// A call in progress: what its end, and the calls inside it, need to know.
@@ -25,7 +25,7 @@ pub struct CallFrame {
     optimizer_depth: AtomicI64,
     effects: Effects,
     /// Ids of the slots of parameters that an optimizer's step has recorded already.
-    recorded: Mutex<HashSet<u32>>,
+    recorded: Mutex<NumberSet<u32>>,
     opened: Mutex<Option<Box<Opened>>>,
 }
 
@@ -71,7 +71,7 @@ impl CallFrame {
     }
 
     /// Ids of the slots that a step has recorded.
-    pub fn recorded(&self) -> MutexGuard<'_, HashSet<u32>> {
+    pub fn recorded(&self) -> MutexGuard<'_, NumberSet<u32>> {
         lock(&self.recorded)
     }
 

@@ -1,6 +1,6 @@
 //! A hasher for keys that are numbers already: ids, dispatch keys, addresses.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Spreads one number over the word; not made to withstand chosen keys.
@@ -34,3 +34,6 @@ impl Hasher for NumberHasher {
 
 /// A map from numbers.
 pub type Numbers<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
+
+/// A set of numbers.
+pub type NumberSet<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;

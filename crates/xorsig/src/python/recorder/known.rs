@@ -97,7 +97,7 @@ impl Known {
         Ok((position, true))
     }
 
-    /// The fingerprint of a parameter, learnt if it is new.
+    /// The fingerprint of a parameter, learnt if it is new, and its slots.
     ///
     /// Without `fresh` the last one is taken if version and address are unchanged. Version
     /// counters miss writes through `.data` and numpy, so only a module called from within
@@ -108,7 +108,7 @@ impl Known {
         parameter: &Bound<'_, PyAny>,
         met: Met<'_, '_>,
         fresh: bool,
-    ) -> PyResult<Reading> {
+    ) -> PyResult<(Reading, Arc<Names>)> {
         let (position, new) = self.learn(state, parameter, met)?;
         let entry = &mut self.entries[position];
         if !new {
@@ -118,7 +118,7 @@ impl Known {
                 entry.reading = state.reading(parameter)?;
             }
         }
-        Ok(Arc::clone(&entry.reading))
+        Ok((Arc::clone(&entry.reading), Arc::clone(&entry.names)))
     }
 
     /// The slots of a parameter, by its longest known name; `None` for one never seen.

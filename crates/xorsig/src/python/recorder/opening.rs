@@ -1,8 +1,5 @@
 //! The beginning of a call that may do anything: everything that it could read.
 
-use std::collections::HashSet;
-use std::hash::BuildHasherDefault;
-
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -11,7 +8,7 @@ use super::entry::Place;
 use super::fingerprint::Fingerprint;
 use super::flatten::Found;
 use super::frame::CallFrame;
-use super::hashing::NumberHasher;
+use super::hashing::NumberSet;
 use super::known::{Known, Met};
 use super::modules::Walk;
 use super::random::Digests;
@@ -22,7 +19,7 @@ use crate::capture::append::Begin;
 use crate::capture::pending::Pending;
 
 /// Identities of tensors.
-pub type Identities = HashSet<usize, BuildHasherDefault<NumberHasher>>;
+pub type Identities = NumberSet<usize>;
 
 /// The bytes of an input before the call.
 pub enum Before {
@@ -154,8 +151,10 @@ impl Recorder {
         let found = Found::from_python(&found, &mut state.slots, &state.sink)?;
         let tensors = found.tensors.iter().map(|(_, tensor)| tensor);
         let tensors = PyTuple::new(py, tensors)?;
-        let facts = (callee, args, tensors, found.optimizers.clone());
-        let called = Called::from_python(&state.describe.bind(py).call1(facts)?)?;
+        let optimizers = PyTuple::new(py, &found.optimizers)?;
+        let called = state
+            .callees
+            .ask(callee, args, &tensors, optimizers.as_any())?;
         let own = called.module.iter().map(|module| (String::new(), module));
         let given = found.modules.iter();
         let given = given.map(|(slot, module)| (format!("{slot}."), module));
@@ -256,10 +255,16 @@ impl State {
     ) -> PyResult<()> {
         for held in walk.parameters {
             opened.held.insert(held.tensor.as_ptr() as usize);
-            let reading = known.read(self, &held.tensor, held.met(), fresh)?;
-            if let Some(role) = role {
-                let slot = format!("{prefix}param.{}", held.name);
-                self.gather(py, role, &slot, Some(&reading))?;
+            let (reading, names) = known.read(self, &held.tensor, held.met(), fresh)?;
+            match role {
+                Some(role) if prefix.is_empty() && names.name == held.name => {
+                    self.gather_named(py, role, &names.parameter, Some(&reading), None)?;
+                }
+                Some(role) => {
+                    let slot = format!("{prefix}param.{}", held.name);
+                    self.gather(py, role, &slot, Some(&reading))?;
+                }
+                None => {}
             }
         }
         for held in walk.buffers {
@@ -297,7 +302,7 @@ impl State {
         prefix: &str,
     ) -> PyResult<()> {
         for held in &walk.parameters {
-            let reading = known.read(self, &held.tensor, held.met(), true)?;
+            let (reading, _) = known.read(self, &held.tensor, held.met(), true)?;
             let slot = format!("{prefix}param.{}", held.name);
             self.gather(py, role::OUTPUT, &slot, Some(&reading))?;
         }

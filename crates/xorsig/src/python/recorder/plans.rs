@@ -1,11 +1,12 @@
 //! Which callees are recorded natively: those that can only read their arguments.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyString};
 use pyo3::{ffi, intern};
+
+use super::hashing::Numbers;
 
 /// Facts about a callee, as Python's rules tell them.
 pub struct Plan {
@@ -46,9 +47,9 @@ type Named = (String, Option<Arc<Plan>>);
 /// The plans of callees seen so far.
 pub struct Plans {
     /// By address of the callee, which is kept alive.
-    by_object: HashMap<usize, (Py<PyAny>, Arc<Plan>)>,
+    by_object: Numbers<usize, (Py<PyAny>, Arc<Plan>)>,
     /// By C function, then by name: torch's tensor methods, bound anew at every use.
-    by_method: HashMap<usize, Vec<Named>>,
+    by_method: Numbers<usize, Vec<Named>>,
     function: Py<PyAny>,
     method: Py<PyAny>,
     descriptor: Py<PyAny>,
@@ -64,8 +65,8 @@ impl Plans {
     pub fn new(kinds: [Py<PyAny>; 3], classify: Py<PyAny>) -> Self {
         let [function, method, descriptor] = kinds;
         Self {
-            by_object: HashMap::new(),
-            by_method: HashMap::new(),
+            by_object: Numbers::default(),
+            by_method: Numbers::default(),
             function,
             method,
             descriptor,

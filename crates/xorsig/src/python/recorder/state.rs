@@ -1,16 +1,17 @@
 //! What recording a call changes: caches, tables, and the records that are gathered.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySet};
 
+use super::called::Callees;
 use super::effects::Name;
 use super::fingerprint::Fingerprint;
 use super::flatten::Flattener;
 use super::gradients::Watched;
+use super::hashing::NumberSet;
 use super::known::Known;
 use super::modules::Naming;
 use super::plans::Plans;
@@ -74,15 +75,15 @@ pub struct State {
     /// Callsites that are left to Python; the set may grow.
     pub(super) deep: Py<PySet>,
     /// Phases that are recorded.
-    pub(super) phases: HashSet<u8>,
+    pub(super) phases: NumberSet<u8>,
     /// Python's reader of tensors of any kind.
     pub(super) python_reader: Py<PyAny>,
     /// `torch.Tensor`.
     pub(super) tensor_type: Py<PyAny>,
     /// torch's methods that name what a module holds; a class with others is asked by Python.
     pub(super) naming: Naming,
-    /// Python's facts about a callee.
-    pub(super) describe: Py<PyAny>,
+    /// Facts about callees that may do anything.
+    pub(super) callees: Callees,
     /// Python's `flatten_arguments(args, kwargs)`.
     pub(super) flatten_arguments: Py<PyAny>,
     /// Python's `flatten_result(result)`.

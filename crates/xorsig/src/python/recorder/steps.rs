@@ -27,6 +27,7 @@ impl State {
         let py = optimizer.py();
         let changed = known.changes(self, py)?;
         let members = known.members(self, optimizer)?;
+        let mut group: Option<(usize, Arc<str>)> = None;
         for member in &members {
             // Known by now: neither owner nor place is used.
             let met = Met {
@@ -34,13 +35,17 @@ impl State {
                 owner: optimizer,
                 place: Place::Group(member.group, 0),
             };
-            let reading = known.read(self, &member.tensor, met, true)?;
+            let (reading, _) = known.read(self, &member.tensor, met, true)?;
             let slot = &member.names.parameter;
             self.gather_named(py, role, slot, Some(&reading), None)?;
             frame.note_recorded(slot.id);
             if role == role::INPUT {
-                let id = self.sink.name(py, &format!("value.{}.group", slot.text))?;
-                self.rows.value(role, id, member.group.to_string().into());
+                let text = match &group {
+                    Some((number, text)) if *number == member.group => Arc::clone(text),
+                    _ => member.group.to_string().into(),
+                };
+                group = Some((member.group, Arc::clone(&text)));
+                self.rows.value(role, member.names.group.id, text);
             }
         }
         if role == role::INPUT {
