@@ -8,6 +8,7 @@
 //! looking at tensors whose values are known, and [`TensorAccess::prove`] gives up unless every
 //! one of them agrees. Without a proof tensors are read through Python.
 
+use std::collections::HashSet;
 use std::ffi::{CStr, CString, c_void};
 
 use pyo3::prelude::*;
@@ -34,6 +35,8 @@ pub struct Probe<'py> {
     pub implementation: usize,
     /// Bits of its dispatch keys.
     pub keys: u64,
+    /// Address of its storage.
+    pub storage: usize,
 }
 
 /// The parts of a strided tensor in memory; valid as long as nothing runs that may change it.
@@ -56,6 +59,7 @@ pub struct View<'a> {
 pub struct TensorAccess {
     implementation_offset: usize,
     keys_offset: usize,
+    storage_offset: usize,
     functions: Functions,
 }
 
@@ -65,12 +69,15 @@ impl TensorAccess {
     /// Args:
     ///     library: Path of torch's CPU library, loaded already.
     ///     object_bytes: Size of a `torch.Tensor` object.
-    ///     probes: Tensors of the exact type `torch.Tensor`, of at least three sets of keys.
+    ///     probes: Tensors of the exact type `torch.Tensor`, of at least three sets of keys and three
+    ///         storages.
     pub fn prove(library: &str, object_bytes: usize, probes: &[Probe<'_>]) -> Option<Self> {
-        let mut sets: Vec<u64> = probes.iter().map(|probe| probe.keys).collect();
-        sets.sort_unstable();
-        sets.dedup();
-        if sets.len() < 3 {
+        let sets = probes
+            .iter()
+            .map(|probe| probe.keys)
+            .collect::<HashSet<_>>();
+        let storages = probes.iter().map(|probe| probe.storage);
+        if sets.len() < 3 || storages.collect::<HashSet<_>>().len() < 3 {
             return None;
         }
         let implementation_offset = only(16, object_bytes, 8, |offset| {
@@ -91,9 +98,17 @@ impl TensorAccess {
                 unsafe { object.add(offset).cast::<u64>().read() == probe.keys }
             })
         })?;
+        let storage_offset = only(16, size.min(512), 8, |offset| {
+            probes.iter().all(|probe| {
+                let object = std::ptr::with_exposed_provenance::<u8>(probe.implementation);
+                // SAFETY: as above.
+                unsafe { object.add(offset).cast::<usize>().read() == probe.storage }
+            })
+        })?;
         Some(Self {
             implementation_offset,
             keys_offset,
+            storage_offset,
             functions: Functions::load(library)?,
         })
     }
@@ -124,6 +139,21 @@ impl TensorAccess {
                 .cast::<u8>()
                 .add(self.keys_offset)
                 .cast::<u64>()
+                .read()
+        }
+    }
+
+    /// Address of the storage.
+    ///
+    /// # Safety
+    /// As for [`Self::keys`].
+    pub unsafe fn storage(&self, implementation: *mut c_void) -> usize {
+        // SAFETY: by `prove` every implementation holds the address here.
+        unsafe {
+            implementation
+                .cast::<u8>()
+                .add(self.storage_offset)
+                .cast::<usize>()
                 .read()
         }
     }

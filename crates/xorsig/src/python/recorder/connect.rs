@@ -8,6 +8,7 @@ use super::access::{Probe, TensorAccess};
 use super::autograd::{AutogradAccess, AutogradProbe};
 use super::called::Callees;
 use super::gradients::{Accessors, Watched};
+use super::held::WeakReferences;
 use super::known::Known;
 use super::modules::Naming;
 use super::plans::Plans;
@@ -60,6 +61,7 @@ impl State {
                 Accessors::new(py, get("properties")?.extract()?)?,
                 get("modes")?.extract()?,
                 object("backward")?,
+                WeakReferences::new(get("weak_references")?.extract()?),
             ),
             watched: Watched::default(),
             known: Known::default(),
@@ -97,13 +99,14 @@ fn prove(
     library: &str,
     probes: &Bound<'_, PyAny>,
 ) -> PyResult<Option<TensorAccess>> {
-    let probes = probes.extract::<Vec<(Bound<'_, PyAny>, usize, u64)>>()?;
+    let probes = probes.extract::<Vec<(Bound<'_, PyAny>, usize, u64, usize)>>()?;
     let probes = probes
         .into_iter()
-        .map(|(tensor, implementation, keys)| Probe {
+        .map(|(tensor, implementation, keys, storage)| Probe {
             tensor,
             implementation,
             keys,
+            storage,
         });
     let probes = probes.collect::<Vec<_>>();
     let is_exact = |p: &Probe<'_>| p.tensor.get_type_ptr().cast() == tensor_type.as_ptr();

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyWeakrefReference};
 
 use super::effects::{Effect, Effects, Name};
-use super::look::{GradientKey, Key};
+use super::look::{Key, Seen};
 use super::state::{Reading, State};
 
 /// Where a parameter is found again. A weak reference to the tensor itself would make
@@ -23,17 +23,16 @@ pub enum Place {
 
 /// One parameter, and the readings of it and of its gradient.
 ///
-/// A reading is kept with the identity, version counter and address that it was taken at, so that
-/// nothing is kept alive.
+/// A reading is kept with the key that it was taken at, so that nothing is kept alive.
 pub struct Entry {
     pub identity: usize,
     pub owner: Py<PyWeakrefReference>,
     pub place: Place,
     pub names: Arc<Names>,
     pub by_position: bool,
-    pub key: Key,
+    pub seen: Seen,
     pub reading: Reading,
-    pub gradient_key: GradientKey,
+    pub gradient_seen: Seen,
     pub gradient: Option<Reading>,
 }
 
@@ -121,22 +120,53 @@ impl Entry {
         found.filter(|found| found.as_ptr() as usize == self.identity)
     }
 
+    /// Reads the parameter again, which has this key now.
+    pub fn read_parameter(
+        &mut self,
+        state: &mut State,
+        parameter: &Bound<'_, PyAny>,
+        key: Key,
+    ) -> PyResult<()> {
+        let references = &state.torch.weak_references;
+        let key = self
+            .seen
+            .before_reading(references, key, || Ok(Some(parameter.clone())))?;
+        self.reading = state.reading(parameter)?;
+        self.seen.after_reading(key);
+        Ok(())
+    }
+
+    /// Reads the gradient again, which has this key now.
+    pub fn read_gradient(
+        &mut self,
+        state: &mut State,
+        parameter: &Bound<'_, PyAny>,
+        key: Key,
+    ) -> PyResult<()> {
+        let (references, accessors) = (&state.torch.weak_references, &state.torch.accessors);
+        let key = self
+            .gradient_seen
+            .before_reading(references, key, || accessors.gradient(parameter))?;
+        self.gradient = state.gradient_of(parameter)?;
+        self.gradient_seen.after_reading(key);
+        Ok(())
+    }
+
     /// Reads the parameter again, and notes whether its bytes changed.
     pub fn note_parameter(
         &mut self,
         state: &mut State,
         parameter: &Bound<'_, PyAny>,
+        key: Key,
         found: &Effects,
     ) -> PyResult<()> {
-        let after = state.reading(parameter)?;
-        let before = std::mem::replace(&mut self.reading, Arc::clone(&after));
-        if !same_bytes(Some(&before), Some(&after)) {
-            let (before, after) = (Some(before), Some(after));
-            let slot = Arc::clone(&self.names.parameter);
+        let before = Arc::clone(&self.reading);
+        self.read_parameter(state, parameter, key)?;
+        if !same_bytes(Some(&before), Some(&self.reading)) {
             found.add(Effect {
-                slot,
-                before,
-                after,
+                slot: Arc::clone(&self.names.parameter),
+                before: Some(before),
+                after: Some(Arc::clone(&self.reading)),
             });
         }
         Ok(())
@@ -147,16 +177,16 @@ impl Entry {
         &mut self,
         state: &mut State,
         parameter: &Bound<'_, PyAny>,
+        key: Key,
         found: &Effects,
     ) -> PyResult<()> {
-        let after = state.gradient_of(parameter)?;
-        let before = std::mem::replace(&mut self.gradient, after.clone());
-        if !same_bytes(before.as_ref(), after.as_ref()) {
-            let slot = Arc::clone(&self.names.gradient);
+        let before = self.gradient.clone();
+        self.read_gradient(state, parameter, key)?;
+        if !same_bytes(before.as_ref(), self.gradient.as_ref()) {
             found.add(Effect {
-                slot,
+                slot: Arc::clone(&self.names.gradient),
                 before,
-                after,
+                after: self.gradient.clone(),
             });
         }
         Ok(())

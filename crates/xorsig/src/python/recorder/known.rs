@@ -9,6 +9,7 @@ use pyo3::types::PyWeakrefReference;
 use super::effects::Effects;
 use super::entry::{Entry, LastOwner, Names, Place};
 use super::hashing::Numbers;
+use super::look::Seen;
 use super::state::{Reading, State};
 
 /// Parameters seen in called modules and stepped optimizers, by identity: names change after
@@ -72,17 +73,19 @@ impl Known {
         let identity = parameter.as_ptr() as usize;
         self.unusual |= !state.reader.is_tensor(parameter);
         let look = state.look(parameter)?;
-        let entry = Entry {
+        let mut entry = Entry {
             identity,
             owner: PyWeakrefReference::new(met.owner)?.unbind(),
             place: met.place,
             names: Names::new(state, py, met.name)?,
             by_position,
-            key: look.key,
-            reading: state.reading(parameter)?,
-            gradient_key: look.gradient_key,
-            gradient: state.gradient_of(parameter)?,
+            seen: Seen::default(),
+            reading: Reading::default(),
+            gradient_seen: Seen::default(),
+            gradient: None,
         };
+        entry.read_parameter(state, parameter, look.key)?;
+        entry.read_gradient(state, parameter, look.gradient_key)?;
         let position = match self.by_identity.get(&identity) {
             Some(&position) => {
                 self.entries[position] = entry;
@@ -113,9 +116,8 @@ impl Known {
         let entry = &mut self.entries[position];
         if !new {
             let key = state.look(parameter)?.key;
-            if fresh || entry.key != key {
-                entry.key = key;
-                entry.reading = state.reading(parameter)?;
+            if fresh || entry.seen.differs(key) {
+                entry.read_parameter(state, parameter, key)?;
             }
         }
         Ok((Arc::clone(&entry.reading), Arc::clone(&entry.names)))
@@ -142,8 +144,8 @@ impl Known {
                 continue;
             };
             if state.torch.accessors.requires_grad(&parameter)? {
-                entry.gradient_key = state.look(&parameter)?.gradient_key;
-                entry.gradient = state.gradient_of(&parameter)?;
+                let key = state.look(&parameter)?.gradient_key;
+                entry.read_gradient(state, &parameter, key)?;
                 state.gather_named(
                     py,
                     role,
@@ -170,13 +172,11 @@ impl Known {
             };
             unusual |= !state.reader.is_tensor(&parameter);
             let look = state.look(&parameter)?;
-            if entry.key != look.key {
-                entry.key = look.key;
-                entry.note_parameter(state, &parameter, &found)?;
+            if entry.seen.differs(look.key) {
+                entry.note_parameter(state, &parameter, look.key, &found)?;
             }
-            if entry.gradient_key != look.gradient_key {
-                entry.gradient_key = look.gradient_key;
-                entry.note_gradient(state, &parameter, &found)?;
+            if entry.gradient_seen.differs(look.gradient_key) {
+                entry.note_gradient(state, &parameter, look.gradient_key, &found)?;
             }
         }
         self.unusual = unusual;
@@ -218,15 +218,15 @@ impl Known {
                 continue;
             };
             if shares(&parameter, state.storage(&parameter)?) {
-                entry.key = state.look(&parameter)?.key;
-                entry.note_parameter(state, &parameter, found)?;
+                let key = state.look(&parameter)?.key;
+                entry.note_parameter(state, &parameter, key, found)?;
             }
             let Some(gradient) = state.torch.accessors.gradient(&parameter)? else {
                 continue;
             };
             if shares(&gradient, state.storage(&gradient)?) {
-                entry.gradient_key = state.look(&parameter)?.gradient_key;
-                entry.note_gradient(state, &parameter, found)?;
+                let key = state.look(&parameter)?.gradient_key;
+                entry.note_gradient(state, &parameter, key, found)?;
             }
         }
         Ok(())

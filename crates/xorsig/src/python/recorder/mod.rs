@@ -18,6 +18,7 @@ mod flatten;
 mod frame;
 mod gradients;
 mod hashing;
+mod held;
 mod known;
 mod look;
 mod modules;

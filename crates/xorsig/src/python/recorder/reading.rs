@@ -107,10 +107,18 @@ impl Reader {
             return Ok(None);
         };
         // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
-        Ok(self
-            .autograd
+        Ok(unsafe { self.fields_at(implementation) })
+    }
+
+    /// What autograd keeps in a tensor, if its fields can be found.
+    ///
+    /// # Safety
+    /// The keys of `implementation` say that it is plain, and its tensor is alive.
+    pub unsafe fn fields_at(&self, implementation: *mut c_void) -> Option<Fields> {
+        // SAFETY: forwarded.
+        self.autograd
             .as_ref()
-            .and_then(|autograd| unsafe { autograd.fields(implementation) }))
+            .and_then(|autograd| unsafe { autograd.fields(implementation) })
     }
 
     /// How often a gradient was written to; `None` unless its like was found plain before.
@@ -128,24 +136,16 @@ impl Reader {
         unsafe { autograd.fields(gradient) }.map(|fields| fields.version)
     }
 
-    /// Address of the first element of a plain CPU tensor of an exact type, else `None`.
-    pub fn address(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
-        let Some(implementation) = self.plain(tensor)? else {
-            return Ok(None);
-        };
-        // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
-        Ok(unsafe { self.address_at(implementation) })
-    }
-
-    /// Address of the first element.
+    /// Address of the first element, and that of the storage.
     ///
     /// # Safety
     /// The keys of `implementation` say that it is plain, and its tensor is alive.
-    pub unsafe fn address_at(&self, implementation: *mut c_void) -> Option<usize> {
+    pub unsafe fn place_at(&self, implementation: *mut c_void) -> Option<(usize, usize)> {
+        let access = self.access.as_ref()?;
         // SAFETY: forwarded.
-        self.access
-            .as_ref()
-            .and_then(|access| unsafe { access.data(&implementation) })
+        let (data, storage) =
+            unsafe { (access.data(&implementation), access.storage(implementation)) };
+        data.map(|data| (data, storage))
     }
 
     /// The fields of a tensor.

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use super::gradients::Accessors;
+use super::held::WeakReferences;
 
 /// torch's functions and properties, bound once.
 pub struct Torch {
@@ -12,15 +13,23 @@ pub struct Torch {
     modes: [Py<PyAny>; 2],
     /// Function that gives the number of the running backward pass, or -1.
     backward: Py<PyAny>,
+    /// Weak references to memory.
+    pub weak_references: WeakReferences,
 }
 
 impl Torch {
     /// Binds what is given; see the fields.
-    pub fn new(accessors: Accessors, modes: [Py<PyAny>; 2], backward: Py<PyAny>) -> Self {
+    pub fn new(
+        accessors: Accessors,
+        modes: [Py<PyAny>; 2],
+        backward: Py<PyAny>,
+        weak_references: WeakReferences,
+    ) -> Self {
         Self {
             accessors,
             modes,
             backward,
+            weak_references,
         }
     }
 

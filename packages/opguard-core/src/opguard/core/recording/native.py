@@ -72,6 +72,12 @@ def connect(
             "properties": [properties[name] for name in _PROPERTIES],
             "modes": (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack),
             "backward": torch._C._current_graph_task_id,
+            "weak_references": (
+                properties["untyped_storage"],
+                torch._C.StorageBase._weak_ref,
+                torch._C.StorageBase._free_weak_ref,
+                torch._C._WeakTensorRef,
+            ),
             "get_state": torch.default_generator.get_state,
             "cuda": torch.cuda,
             "random_module": sys.modules["random"],
@@ -149,12 +155,18 @@ def _dtype(tensor: torch.Tensor) -> tuple[str, int]:
     return str(tensor.dtype).removeprefix("torch."), tensor.dtype.itemsize
 
 
-def _key(tensor: torch.Tensor) -> tuple[int, int]:
-    """Version counter and address; (-1, 0) for a tensor without."""
+def _key(tensor: torch.Tensor) -> tuple[int, int, int]:
+    """Version counter, address, and address of the storage.
+
+    A tensor without memory of its own has version -1 and address 0, or its version alone, and the
+    address of its implementation.
+    """
+    version = -1
     try:
-        return tensor._version, tensor.data_ptr()
+        version = tensor._version
+        return version, tensor.data_ptr(), torch._C._storage_address(tensor)
     except (AttributeError, RuntimeError, TypeError):
-        return -1, 0
+        return version, 0, tensor._cdata
 
 
 def _storage(tensor: torch.Tensor) -> int:
@@ -165,15 +177,27 @@ def _storage(tensor: torch.Tensor) -> int:
         return 0
 
 
-def _probes() -> list[tuple[torch.Tensor, int, int]]:
-    """``(tensor, address of its implementation, dispatch keys)`` of tensors that differ in both."""
+def _probes() -> list[tuple[torch.Tensor, int, int, int]]:
+    """Tensors that differ in their fields.
+
+    Returns:
+        Tensor, address of its implementation, dispatch keys, address of its storage.
+    """
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
         plain = torch.empty(2, 3, device="cpu")
         with torch.inference_mode():
             inference = torch.empty(1, device="cpu")
         conjugate = torch.empty(1, dtype=torch.complex64, device="cpu").conj()
         tensors = [plain, inference, conjugate, torch.empty(1, device="meta"), plain.t()]
-        return [(t, t._cdata, torch._C._dispatch_keys(t).raw_repr()) for t in tensors]
+        return [
+            (
+                t,
+                t._cdata,
+                torch._C._dispatch_keys(t).raw_repr(),
+                torch._C._storage_address(t),
+            )
+            for t in tensors
+        ]
 
 
 def _autograd_probes() -> list[tuple[torch.Tensor, int, int, bool]]:
