@@ -1,5 +1,6 @@
 """Parameters and gradients that are made anew in the memory of those before them."""
 
+import itertools
 import threading
 import weakref
 from collections.abc import Callable
@@ -74,7 +75,7 @@ def test_other_values_at_the_same_address_are_an_effect(
         finally:
             _site.install(None)
             recorder.close()
-        reused += sum(before == after for before, after in zip(keys, keys[1:], strict=False))
+        reused += sum(before == after for before, after in itertools.pairwise(keys))
         effects = [record.call for record in writer.tensors if record.role == 3]
         assert effects == list(range(2, TIMES + 2)), f"of {size} numbers a side"
         assert {record.slot for record in writer.tensors if record.role == 3} == {slot}
