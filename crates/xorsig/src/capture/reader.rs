@@ -78,6 +78,16 @@ impl CaptureReader {
         self
     }
 
+    /// Lets one thread decode ahead of a caller that has work of its own; for a reader that has
+    /// read nothing yet. With a single batch, the caller decodes itself.
+    #[must_use]
+    pub fn decoding_ahead(mut self) -> Self {
+        if self.sequences.len() > 1 && self.summary.batches == 0 {
+            self.ahead = Ahead::start(&self.directory, self.sequences.clone(), 1);
+        }
+        self
+    }
+
     /// Whether threads decode ahead of the caller.
     pub fn is_threaded(&self) -> bool {
         self.ahead.is_some()

@@ -149,6 +149,7 @@ fn encode_all(
 ) -> Result<Box<Encoder>, ParquetError> {
     for rows in received {
         encoder.write((&rows.tensors, rows.regions), &rows.names)?;
+        encoder.write_back();
         // Nobody takes it any more when all rows were sent.
         let _ = returned.send(rows.tensors);
     }

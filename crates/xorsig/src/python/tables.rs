@@ -89,7 +89,8 @@ pub fn verify_capture<'py>(
 ///     partial: Keep the complete batches before the first wrong one instead of raising.
 ///     expected_batches: Number of batches according to the rank's receipt.
 ///     expected_records: Number of records according to the rank's receipt.
-///     threads: Batches that are decoded at the same time; as many as there are processors if None.
+///     threads: 1 to do everything in this thread; with more, one thread decodes and one encodes the
+///         tensors meanwhile. As many as there are processors if None.
 ///
 /// Returns:
 ///     What ``verify_capture`` returns for the batches that went into the tables, and
@@ -129,7 +130,11 @@ pub fn materialize<'py>(
     };
     let run = || {
         let reader = CaptureReader::open(&directory, id, rank, expected)?;
-        let reader = reader.with_threads(thread_count(threads));
+        // Decoding takes less time than encoding, so that more threads would wait.
+        let reader = match thread_count(threads) {
+            1 => reader,
+            _ => reader.decoding_ahead(),
+        };
         tables::materialize(reader, &output, partial)
     };
     let outcome = py

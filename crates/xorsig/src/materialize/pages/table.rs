@@ -102,6 +102,11 @@ impl<C: Columns> PagesTable<C> {
         Ok(())
     }
 
+    /// As [`PagesFile::write_back`].
+    pub fn write_back(&self) {
+        self.file.write_back();
+    }
+
     /// Completes the file.
     ///
     /// # Errors
