@@ -11,8 +11,8 @@ use super::load::Loaded;
 
 type Outcome = Result<Loaded, CaptureError>;
 
-/// Threads that load the batches of a list. At most one batch for each thread and one more wait
-/// or are worked on, so memory does not grow with the capture.
+/// Threads that load the batches of a list. Only so many batches wait or are worked on at a time,
+/// so memory does not grow with the capture.
 #[derive(Debug)]
 pub struct Ahead {
     shared: Arc<Shared>,
@@ -41,12 +41,18 @@ struct State {
 }
 
 impl Ahead {
-    /// Starts `threads` threads. Fewer, or none, if the system refuses them: then `None`.
-    pub fn start(directory: &Path, sequences: Vec<u64>, threads: usize) -> Option<Self> {
+    /// Starts `threads` threads for `window` batches at a time. Fewer, or none, if the system
+    /// refuses them: then `None`.
+    pub fn start(
+        directory: &Path,
+        sequences: Vec<u64>,
+        threads: usize,
+        window: usize,
+    ) -> Option<Self> {
         let shared = Arc::new(Shared {
             directory: directory.to_owned(),
             sequences,
-            window: threads + 1,
+            window,
             state: Mutex::default(),
             changed: Condvar::new(),
         });

@@ -73,7 +73,12 @@ impl CaptureReader {
     pub fn with_threads(mut self, threads: usize) -> Self {
         let threads = threads.min(self.sequences.len());
         if threads > 1 && self.summary.batches == 0 {
-            self.ahead = Ahead::start(&self.directory, self.sequences.clone(), threads);
+            self.ahead = Ahead::start(
+                &self.directory,
+                self.sequences.clone(),
+                threads,
+                threads + 1,
+            );
         }
         self
     }
@@ -83,7 +88,7 @@ impl CaptureReader {
     #[must_use]
     pub fn decoding_ahead(mut self) -> Self {
         if self.sequences.len() > 1 && self.summary.batches == 0 {
-            self.ahead = Ahead::start(&self.directory, self.sequences.clone(), 1);
+            self.ahead = Ahead::start(&self.directory, self.sequences.clone(), 1, 1);
         }
         self
     }

@@ -56,8 +56,8 @@ struct Rows {
 }
 
 impl TensorWriter {
-    /// Creates the file in the directory `output`. With `threaded`, a thread encodes the rows,
-    /// for which at most one batch waits.
+    /// Creates the file in the directory `output`. With `threaded`, a thread encodes the
+    /// rows, one batch while the next one is read.
     pub fn create(output: &Path, threaded: bool) -> Result<Self, MaterializeError> {
         let (file, unfinished) = Unfinished::create(output, Table::Tensors)?;
         let path = unfinished.path();
@@ -123,7 +123,7 @@ impl TensorWriter {
 
 impl Aside {
     fn start(encoder: Box<Encoder>) -> std::io::Result<Self> {
-        let (rows, received) = sync_channel(1);
+        let (rows, received) = sync_channel(0);
         let (returned, spent) = channel();
         let thread = std::thread::Builder::new().name("xorsig-table".into());
         let thread = thread.spawn(move || encode_all(encoder, &received, &returned))?;
