@@ -7,7 +7,12 @@ use parquet::file::metadata::{ColumnChunkMetaData, ColumnChunkMetaDataBuilder, P
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescPtr;
 
+use super::PAGE_ROWS;
 use super::header::{Header, Kind};
+use crate::materialize::ROW_GROUP_ROWS;
+
+/// Full pages of a row group.
+const GROUP_PAGES: usize = ROW_GROUP_ROWS.div_ceil(PAGE_ROWS);
 
 /// Memory for the compressed form of one page, which the columns of a table share.
 #[derive(Default)]
@@ -68,6 +73,10 @@ impl Chunk {
         self.values += values as i64;
         let what = (Kind::Data, values, self.encoding);
         self.raw_bytes += append(what, page, press, &mut self.data)?;
+        if self.data_pages == 1 {
+            // The pages to come will be about as large: growing step by step would move them.
+            self.data.reserve(self.data.len() * GROUP_PAGES);
+        }
         Ok(())
     }
 

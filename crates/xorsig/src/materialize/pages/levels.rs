@@ -109,6 +109,12 @@ pub fn lists(present: &[bool], length: usize, page: &mut Vec<u8>) -> usize {
     definitions.len()
 }
 
+/// The most bytes that [`lists`] appends for so many levels: one bit and two bits of each, rounded
+/// up to eight, behind two lengths and two headers of up to ten bytes.
+pub fn most_bytes(levels: usize) -> usize {
+    3 * levels.div_ceil(8) + 2 * (4 + 10)
+}
+
 /// Repetition levels of lists that all have `length` elements: bits that repeat with the lists,
 /// and therefore bytes that repeat after `length` of them.
 fn equal_lists(length: usize, count: usize, page: &mut Vec<u8>) {

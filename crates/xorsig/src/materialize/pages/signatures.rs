@@ -17,9 +17,10 @@ pub struct Signatures {
     chunks: [Chunk; 2],
     /// Which rows of the next page have a signature.
     present: Vec<bool>,
-    /// Values of the next page, little-endian.
+    /// Values of the next page, little-endian, behind room for the levels that precede them.
     values: [Vec<u8>; 2],
-    page: Vec<u8>,
+    room: usize,
+    levels: Vec<u8>,
     /// Values of a list.
     regions: usize,
 }
@@ -31,7 +32,8 @@ impl Signatures {
             chunks: columns.map(|column| Chunk::new(column, Encoding::PLAIN)),
             present: Vec::new(),
             values: [Vec::new(), Vec::new()],
-            page: Vec::new(),
+            room: 0,
+            levels: Vec::new(),
             regions: 0,
         }
     }
@@ -46,9 +48,13 @@ impl Signatures {
         regions: usize,
         press: &mut Press,
     ) -> Result<(), ParquetError> {
-        self.regions = regions;
         let width = 4 * regions;
         let page_rows = PAGE_ROWS.min(PAGE_BYTES / width);
+        if self.regions != regions {
+            self.regions = regions;
+            self.room = levels::most_bytes(page_rows * regions);
+            self.values = [(); 2].map(|()| vec![0; self.room]);
+        }
         while !present.is_empty() {
             let count = present.len().min(page_rows - self.present.len());
             let (now, later) = rows.split_at(2 * width * count);
@@ -81,13 +87,13 @@ impl Signatures {
     }
 
     fn end_page(&mut self, press: &mut Press) -> Result<(), ParquetError> {
-        self.page.clear();
-        let count = levels::lists(&self.present, self.regions, &mut self.page);
-        let levels_bytes = self.page.len();
+        self.levels.clear();
+        let count = levels::lists(&self.present, self.regions, &mut self.levels);
+        let begin = self.room - self.levels.len();
         for (chunk, values) in self.chunks.iter_mut().zip(&mut self.values) {
-            self.page.truncate(levels_bytes);
-            self.page.append(values);
-            chunk.add_page(&self.page, count, press)?;
+            values[begin..self.room].copy_from_slice(&self.levels);
+            chunk.add_page(&values[begin..], count, press)?;
+            values.truncate(self.room);
         }
         self.present.clear();
         Ok(())

@@ -133,6 +133,7 @@ proptest! {
         let present: Vec<bool> = present.into_iter().map(|one| one || all).collect();
         let mut page = Vec::new();
         let count = levels::lists(&present, length, &mut page);
+        prop_assert!(page.len() <= levels::most_bytes(count));
         let [repetitions, definitions] = sections(&page);
         let one = |present: &bool| if *present { (length, 2) } else { (1, 0) };
         let expected: Vec<(u64, u64)> = present
