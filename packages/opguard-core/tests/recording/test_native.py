@@ -5,6 +5,7 @@ import operator
 import random
 import sys
 import threading
+from collections import OrderedDict
 import types
 
 import native_programs
@@ -302,6 +303,31 @@ def test_hooks_of_dead_nodes_are_not_taken_for_those_of_new_ones(recorder, write
     gc.collect()
     site(0, torch.mul)(x, 2).sum().backward()
     assert [record.call for record in writer.tensors if record.role == 4] == [2001]
+
+
+@pytest.mark.parametrize("probes", [native._autograd_probes, list])
+def test_hooks_that_outlive_their_nodes_are_not_taken_for_those_of_new_ones(
+    probes, writer, monkeypatch
+) -> None:
+    monkeypatch.setattr(native, "_autograd_probes", probes)
+    recorder = CallRecorder(writer, 4, threading.get_ident())
+    x = torch.ones(2, requires_grad=True)
+    kept = []
+    _site.install(recorder)
+    try:
+        for _ in range(20):
+            y = site(0, torch.mul)(x, 2)
+            # As programs that look for what holds their memory do.
+            kept += [item for item in gc.get_objects() if type(item) is OrderedDict and -1 in item]
+            del y
+        for _ in range(20):
+            site(0, torch.mul)(x, 2).sum().backward()
+    finally:
+        _site.install(None)
+        recorder.close()
+    assert len({id(item) for item in kept}) == 20
+    recorded = [record.call for record in writer.tensors if record.role == 4]
+    assert recorded == list(range(21, 41))
 
 
 def test_calls_with_plain_arguments_are_recorded_without_the_python_half(

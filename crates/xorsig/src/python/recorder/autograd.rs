@@ -25,8 +25,8 @@ pub struct AutogradProbe<'py> {
     pub version: u32,
     /// Address of the implementation of its gradient; 0 if it has none.
     pub gradient: usize,
-    /// Whether an operator made it that autograd remembers.
-    pub has_node: bool,
+    /// Sequence number of its node; `None` for a leaf.
+    pub number: Option<u64>,
 }
 
 /// The fields of a plain tensor.
@@ -51,6 +51,7 @@ pub struct AutogradAccess {
     /// What stands for no gradient.
     undefined: usize,
     node: usize,
+    number: usize,
 }
 
 impl AutogradAccess {
@@ -60,7 +61,7 @@ impl AutogradAccess {
     ///     library: Path of torch's CPU library, loaded already.
     ///     access: Finds implementations.
     ///     probes: Tensors of at least three versions; some with a gradient, some that could have
-    ///         one and do not, some with a node, and some without any of these.
+    ///         one and do not, some with nodes of different numbers, and some without any of these.
     pub fn prove(
         library: &str,
         access: &TensorAccess,
@@ -106,7 +107,9 @@ impl AutogradAccess {
             && kinds(&|s| s.meta != 0 && s.probe.gradient == 0) > 1
             && kinds(&|s| s.node != 0) > 1
             && kinds(&|s| s.meta != 0 && s.node == 0) > 1
-            && seen.iter().all(|s| (s.node != 0) == s.probe.has_node);
+            && seen
+                .iter()
+                .all(|s| (s.node != 0) == s.probe.number.is_some());
         if !enough || counter + 8 > size || seen.iter().any(|s| s.counter != counter) {
             return None;
         }
@@ -166,6 +169,16 @@ impl AutogradAccess {
                 .all(|s| unsafe { word(s.meta + offset) } == s.node)
         })?;
         let undefined = undefined_at(gradient)?;
+        let nodes = seen.iter().filter(|s| s.node != 0);
+        let nodes = nodes.map(|s| (s.node, s.probe.number));
+        let nodes = nodes.collect::<Vec<_>>();
+        let smallest = nodes.iter().map(|&(node, _)| allocated_bytes(node)).min()?;
+        let number = only(8, smallest.min(MOST_BYTES), 8, |offset| {
+            // SAFETY: the word lies in the allocation of the node, whose size was asked for.
+            nodes
+                .iter()
+                .all(|&(node, number)| Some(unsafe { word(node + offset) } as u64) == number)
+        })?;
         Some(Self {
             counter,
             version,
@@ -173,6 +186,7 @@ impl AutogradAccess {
             gradient,
             undefined,
             node,
+            number,
         })
     }
 
@@ -208,6 +222,15 @@ impl AutogradAccess {
                 unknown: meta == 0,
             })
         }
+    }
+
+    /// Sequence number of a node.
+    ///
+    /// # Safety
+    /// `node` is that of the fields of a tensor that is alive and keeps it.
+    pub unsafe fn number(&self, node: *mut c_void) -> u64 {
+        // SAFETY: by `prove` every node has its number here.
+        unsafe { word(node as usize + self.number) as u64 }
     }
 }
 

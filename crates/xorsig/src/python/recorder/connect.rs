@@ -122,14 +122,14 @@ fn prove_autograd(
     access: &TensorAccess,
     probes: &Bound<'_, PyAny>,
 ) -> PyResult<Option<AutogradAccess>> {
-    let probes = probes.extract::<Vec<(Bound<'_, PyAny>, u32, usize, bool)>>()?;
+    let probes = probes.extract::<Vec<(Bound<'_, PyAny>, u32, usize, Option<u64>)>>()?;
     let probes = probes
         .into_iter()
-        .map(|(tensor, version, gradient, has_node)| AutogradProbe {
+        .map(|(tensor, version, gradient, number)| AutogradProbe {
             tensor,
             version,
             gradient,
-            has_node,
+            number,
         });
     let probes = probes.collect::<Vec<_>>();
     Ok(AutogradAccess::prove(library, access, &probes))

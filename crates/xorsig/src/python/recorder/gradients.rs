@@ -96,15 +96,15 @@ impl HookRegistration {
 /// The nodes that have a hook already.
 #[derive(Default)]
 pub struct Watched {
-    /// By what tells nodes apart that live at the same time. A hook lives exactly as long as its
-    /// node.
+    /// By what tells nodes apart. A hook lives as long as its node, and longer where the workload
+    /// holds the dictionary of the node's hooks, as a list of everything that lives does.
     nodes: Numbers<NodeKey, Weak<Mutex<Places>>>,
     sweep_at: usize,
 }
 
-/// The address of a node; without it, its sequence number and type: two nodes of one thread never
-/// have the same number.
-type NodeKey = (u64, usize);
+/// The sequence number of a node, and its address, or its type where that is not known. Two nodes of
+/// one thread never have the same number; an address is given to another node when its own is gone.
+pub type NodeKey = (u64, usize);
 
 /// Properties of tensors and nodes, called without attribute look-ups by name.
 pub struct Accessors {
@@ -161,23 +161,23 @@ impl Watched {
     /// Records the gradient of `tensor`, an output of `node`, under `place`: a call and a slot.
     ///
     /// Args:
-    ///     address: Address of the node; 0 where it is not known.
+    ///     key: Sequence number and address of the node, where they are known.
     pub fn watch(
         &mut self,
         recorder: &Bound<'_, Recorder>,
         accessors: &Accessors,
-        (node, address): (&Bound<'_, PyAny>, usize),
+        (node, key): (&Bound<'_, PyAny>, Option<NodeKey>),
         tensor: &Bound<'_, PyAny>,
         (call, slot): (u64, u32),
     ) -> PyResult<()> {
         let py = node.py();
         let place = (accessors.output_number(tensor)?, call, slot);
-        let key = match address {
-            0 => {
-                let sequence = node.call_method0(intern!(py, "_sequence_nr"))?;
-                (sequence.extract()?, node.get_type_ptr() as usize)
+        let key = match key {
+            Some(key) => key,
+            None => {
+                let number = node.call_method0(intern!(py, "_sequence_nr"))?;
+                (number.extract()?, node.get_type_ptr() as usize)
             }
-            address => (address as u64, 0),
         };
         if let Some(places) = self.nodes.get(&key).and_then(Weak::upgrade) {
             let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);

@@ -121,6 +121,20 @@ impl Reader {
             .and_then(|autograd| unsafe { autograd.fields(implementation) })
     }
 
+    /// Sequence number and address of the node of a plain CPU tensor of an exact type.
+    pub fn node_key(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<(u64, usize)>> {
+        let fields = self.fields(tensor)?.filter(|fields| !fields.node.is_null());
+        Ok(self
+            .autograd
+            .as_ref()
+            .zip(fields)
+            .map(|(autograd, fields)| {
+                // SAFETY: the tensor keeps the node while the GIL is held.
+                let number = unsafe { autograd.number(fields.node) };
+                (number, fields.node as usize)
+            }))
+    }
+
     /// How often a gradient was written to; `None` unless its like was found plain before.
     ///
     /// # Safety

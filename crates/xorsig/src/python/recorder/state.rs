@@ -259,13 +259,10 @@ impl State {
         }
         if let Some(node) = self.torch.accessors.node(tensor)? {
             // Asking for the node of a view may have made it anew.
-            let address = self
-                .reader
-                .fields(tensor)?
-                .map_or(0, |fields| fields.node as usize);
+            let key = self.reader.node_key(tensor)?;
             let slot = self.slots.gradient_id(py, slot, &self.sink)?;
             let (watched, accessors) = (&mut self.watched, &self.torch.accessors);
-            let node = (&node, address);
+            let node = (&node, key);
             watched.watch(recorder, accessors, node, tensor, (call, slot))?;
         }
         Ok(())

@@ -200,11 +200,11 @@ def _probes() -> list[tuple[torch.Tensor, int, int, int]]:
         ]
 
 
-def _autograd_probes() -> list[tuple[torch.Tensor, int, int, bool]]:
+def _autograd_probes() -> list[tuple[torch.Tensor, int, int, int | None]]:
     """Plain tensors that differ in what autograd keeps of them.
 
     Returns:
-        Tensor, version, address of its gradient's implementation or 0, whether it has a node.
+        Tensor, version, address of its gradient's implementation or 0, number of its node if any.
     """
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.enable_grad():
         written = [torch.ones(2, device="cpu") for _ in range(4)]
@@ -214,9 +214,13 @@ def _autograd_probes() -> list[tuple[torch.Tensor, int, int, bool]]:
         leaves = [torch.ones(2, device="cpu", requires_grad=True) for _ in range(5)]
         for leaf in leaves[:3]:
             leaf.grad = torch.ones(2, device="cpu")
-        made = [leaf.detach().requires_grad_().clone() for leaf in leaves[:2]]
-        found = [(tensor, tensor._version, 0, False) for tensor in written]
+        made = [leaf.detach().requires_grad_().clone() for leaf in leaves[:3]]
+        found = [(tensor, tensor._version, 0, None) for tensor in written]
         for leaf in leaves:
             gradient = leaf.grad
-            found.append((leaf, leaf._version, 0 if gradient is None else gradient._cdata, False))
-        return [*found, *((tensor, tensor._version, 0, True) for tensor in made)]
+            found.append((leaf, leaf._version, 0 if gradient is None else gradient._cdata, None))
+        nodes = [(t, t.grad_fn) for t in made]
+        return [
+            *found,
+            *((t, t._version, 0, n._sequence_nr()) for t, n in nodes if n is not None),
+        ]
