@@ -5,8 +5,8 @@ import operator
 import random
 import sys
 import threading
-from collections import OrderedDict
 import types
+from collections import OrderedDict
 
 import native_programs
 import numpy as np
