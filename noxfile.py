@@ -45,8 +45,9 @@ CUDA_TOOLS = (
 )
 GPU_TOOLS = ("nvidia-cuda-sanitizer-api>=13.0", "numpy>=2.0")
 # Most of the tests' time passes in subprocesses with one thread each. A module's tests stay on one
-# worker, since they share what its fixtures captured.
-IN_PARALLEL = ("--numprocesses", "auto", "--dist", "loadfile")
+# worker, since they share what its fixtures captured. The slow modules come first, in the order of
+# `testpaths`: one that began last would keep one worker busy alone.
+IN_PARALLEL = ("--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 BENCH_PEERS = (
     *("numpy>=2.0", "xxhash>=3.5", "blake3>=1.0", "google-crc32c>=1.7"),
     *("orjson>=3.10", "msgspec>=0.19", "perfetto>=0.16", "protobuf>=6", "mindstudio-probe>=26"),

@@ -128,7 +128,7 @@ def calls_inside_calls() -> None:
     site(0, outer)(x).sum().backward()
 
 
-def one_method_of_objects_of_several_kinds() -> None:
+def callees_of_one_function_or_class() -> None:
     def twice(item, x):
         return x * 2
 
@@ -143,6 +143,24 @@ def one_method_of_objects_of_several_kinds() -> None:
     for module in (first, second):
         site(1, module.requires_grad_)(True)
         site(2, module(x.to(module.weight.dtype)).sum().backward)()
+
+    class Doubling(nn.Module):
+        def __init__(self, size):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(size))
+
+        def forward(self, x):
+            return x * 2 + self.weight
+
+    class Naming(Doubling):
+        @property
+        def __name__(self):
+            return f"naming_{len(self.weight)}"
+
+    small, large, named = Doubling(1), Doubling(2), Doubling(2)
+    named.__name__ = "named"
+    for module in (small, large, named, large, named, Naming(1), Naming(2)):
+        site(4, module)(x)
     site(3, optimizer.step)()
     site(3, torch.optim.SGD(second.parameters(), lr=0.5).step)()
 
@@ -176,7 +194,7 @@ def transforms() -> None:
         calls_that_write,
         calls_inside_calls,
         calls_that_raise,
-        one_method_of_objects_of_several_kinds,
+        callees_of_one_function_or_class,
         transforms,
         native_programs.modules,
         native_programs.optimizers,

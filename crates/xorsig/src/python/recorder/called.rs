@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple, PyType};
 
 use super::hashing::Numbers;
 
-/// Methods remembered at most; a program that makes functions anew would fill the memory.
-const MAX_METHODS: usize = 4096;
+/// Methods and classes remembered at most; a program that makes them anew would fill the memory.
+const MOST: usize = 4096;
 
 /// What does not depend on the object that a method is bound to.
 pub struct Facts {
@@ -41,6 +41,8 @@ pub struct Called<'py> {
     pub module: Option<Bound<'py, PyAny>>,
     /// The optimizers whose state it may change.
     pub optimizers: Vec<Bound<'py, PyAny>>,
+    /// Whether the facts hold for every like object of its class.
+    by_class: bool,
 }
 
 impl Deref for Called<'_> {
@@ -70,6 +72,7 @@ impl<'py> Called<'py> {
             owner: some(facts.get_item(9)?),
             module: some(facts.get_item(10)?),
             optimizers: facts.get_item(11)?.extract()?,
+            by_class: facts.get_item(12)?.is_truthy()?,
         })
     }
 }
@@ -87,32 +90,61 @@ struct Method {
     _alive: [Py<PyAny>; 2],
 }
 
-/// Asks Python about callees, about a method of a class once.
+/// Asks Python about callees: about a method of a class once, and about a class of modules.
 pub struct Callees {
     /// `types.MethodType`.
     method: Py<PyAny>,
     /// Python's `describe(callee, args, tensors, optimizers)`.
     describe: Py<PyAny>,
+    /// Attributes of an object that facts about its class leave out.
+    telling: Vec<Py<PyString>>,
     methods: Numbers<Key, Method>,
+    /// By address of the class, which is kept alive.
+    classes: Numbers<usize, (Py<PyType>, Arc<Facts>)>,
 }
 
 impl Callees {
-    /// Knows no method yet.
-    pub fn new(method: Py<PyAny>, describe: Py<PyAny>) -> Self {
+    /// Knows no callee yet.
+    pub fn new(method: Py<PyAny>, describe: Py<PyAny>, telling: Vec<Py<PyString>>) -> Self {
         Self {
             method,
             describe,
+            telling,
             methods: Numbers::default(),
+            classes: Numbers::default(),
         }
     }
 
     /// Facts about a call whose arguments are plain.
     pub fn plain<'py>(&mut self, callee: &Bound<'py, PyAny>) -> PyResult<Called<'py>> {
-        let py = callee.py();
-        let nothing = PyTuple::empty(py);
-        if callee.get_type_ptr().cast() != self.method.as_ptr() {
-            return self.ask(callee, &nothing, &nothing, nothing.as_any());
+        if callee.get_type_ptr().cast() == self.method.as_ptr() {
+            return self.method(callee);
         }
+        let class = callee.get_type_ptr() as usize;
+        if let Some((_, facts)) = self.classes.get(&class)
+            && !self.tells(callee)?
+        {
+            return Ok(Called {
+                facts: Arc::clone(facts),
+                owner: None,
+                module: Some(callee.clone()),
+                optimizers: Vec::new(),
+                by_class: true,
+            });
+        }
+        let called = self.ask_plain(callee)?;
+        if called.by_class && !self.tells(callee)? {
+            if self.classes.len() >= MOST {
+                self.classes.clear();
+            }
+            let kept = (callee.get_type().unbind(), Arc::clone(&called.facts));
+            self.classes.insert(class, kept);
+        }
+        Ok(called)
+    }
+
+    fn method<'py>(&mut self, callee: &Bound<'py, PyAny>) -> PyResult<Called<'py>> {
+        let py = callee.py();
         let object = callee.getattr(intern!(py, "__self__"))?;
         let function = callee.getattr(intern!(py, "__func__"))?;
         let key = (function.as_ptr() as usize, object.get_type_ptr() as usize);
@@ -123,10 +155,11 @@ impl Callees {
                 owner: part(method.owner),
                 module: part(method.module),
                 optimizers: part(method.optimizer).into_iter().collect(),
+                by_class: false,
             });
         }
-        let called = self.ask(callee, &nothing, &nothing, nothing.as_any())?;
-        if self.methods.len() >= MAX_METHODS {
+        let called = self.ask_plain(callee)?;
+        if self.methods.len() >= MOST {
             self.methods.clear();
         }
         let kind = object.get_type().into_any();
@@ -141,6 +174,22 @@ impl Callees {
             },
         );
         Ok(called)
+    }
+
+    /// Whether a module has an attribute of its own that facts about it depend on.
+    fn tells(&self, module: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let own = module.getattr(intern!(module.py(), "__dict__"))?;
+        for name in &self.telling {
+            if own.contains(name)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn ask_plain<'py>(&self, callee: &Bound<'py, PyAny>) -> PyResult<Called<'py>> {
+        let nothing = PyTuple::empty(callee.py());
+        self.ask(callee, &nothing, &nothing, nothing.as_any())
     }
 
     /// Facts about any call.

@@ -84,7 +84,7 @@ impl State {
                 methods: get("naming")?.extract()?,
                 python: object("named_members")?,
             },
-            callees: Callees::new(method, object("describe")?),
+            callees: Callees::new(method, object("describe")?, get("telling")?.extract()?),
             flatten_arguments: object("flatten_arguments")?,
             flatten_result: object("flatten_result")?,
             plain_text: object("plain_text")?,

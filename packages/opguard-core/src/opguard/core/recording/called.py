@@ -40,6 +40,8 @@ class Called(NamedTuple):
         module: The module that it runs: itself, or the one that a method is bound to.
         optimizers: Optimizers whose state it may change: among the arguments, or the one that a
             method is bound to.
+        by_class: Whether all of this but ``module`` holds for every object of the callee's class
+            that has none of :data:`TELLING` among its own attributes.
     """
 
     name: str
@@ -54,6 +56,11 @@ class Called(NamedTuple):
     owner: torch.Tensor | None
     module: torch.nn.Module | None
     optimizers: list[torch.optim.Optimizer]
+    by_class: bool
+
+
+TELLING = ("__name__", "_compiled_call_impl")
+"""Attributes of a module of its own that facts about it depend on."""
 
 
 def describe(
@@ -92,6 +99,7 @@ def describe(
         owner if isinstance(owner, torch.Tensor) else None,
         module_of(callee),
         changed,
+        isinstance(callee, torch.nn.Module) and _is_plain_class(type(callee)),
     )
 
 
@@ -99,6 +107,13 @@ def is_step(callee: Any) -> bool:
     """Whether the callee is the ``step`` of an optimizer."""
     owner = bound_to(callee)
     return isinstance(owner, torch.optim.Optimizer) and callee_name(callee) == "step"
+
+
+def _is_plain_class(kind: type[torch.nn.Module]) -> bool:
+    """Whether a class of modules is the workload's, and its objects do not name themselves."""
+    if kind.__module__.startswith("torch."):
+        return False
+    return not any("__name__" in base.__dict__ for base in kind.__mro__)
 
 
 def _flags(callee: Any, name: str) -> int:

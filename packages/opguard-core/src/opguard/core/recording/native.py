@@ -12,7 +12,7 @@ import torch
 
 import xorsig
 from opguard.core.compiled import hidden_from_compiler
-from opguard.core.recording.called import describe
+from opguard.core.recording.called import TELLING, describe
 from opguard.core.recording.flatten import Slots, flatten, plain_text, value_text
 from opguard.core.recording.modules import NAMING, named_members
 from opguard.core.recording.names import Names, encodable
@@ -86,6 +86,7 @@ def connect(
             "naming": [(name, getattr(torch.nn.Module, name)) for name in NAMING],
             "named_members": hidden_from_compiler(named_members),
             "describe": hidden_from_compiler(describe),
+            "telling": list(TELLING),
             "flatten_arguments": hidden_from_compiler(_flatten_arguments),
             "flatten_result": hidden_from_compiler(_flatten_result),
             "plain_text": hidden_from_compiler(plain_text),
