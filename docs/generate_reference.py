@@ -197,15 +197,17 @@ def name_rows(name: str, value: Any) -> list[str]:
         return ["| `__version__` | The version of the package. |"]
     if not callable(value):
         return [f"| `{name}` | `{value!r}` |"]
+    # An exception that native code defines takes any arguments and says nothing of them.
+    is_native_error = inspect.isclass(value) and value.__module__ == "pyo3_runtime"
     parameters = [
         parameter.replace(annotation=parameter.empty)
-        for parameter in inspect.signature(value).parameters.values()
+        for parameter in ([] if is_native_error else inspect.signature(value).parameters.values())
         if parameter.name != "self"
     ]
     signature = str(inspect.Signature(parameters))
     sentence = " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
     rows = [f"| `{name}{signature}` | {plain(sentence)} |"]
-    if inspect.isclass(value) and not issubclass(value, Exception):
+    if inspect.isclass(value) and not issubclass(value, BaseException):
         for method_name, method in inspect.getmembers(value, inspect.isroutine):
             if not method_name.startswith("_"):
                 rows += name_rows(f"{name}.{method_name}", method)

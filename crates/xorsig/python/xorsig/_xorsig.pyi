@@ -17,6 +17,7 @@ __all__ = [
     "HookRegistration",
     "IterateSite",
     "KnownParameters",
+    "PanicException",
     "PendingSignature",
     "Recorder",
     "SubscriptSite",
@@ -173,6 +174,9 @@ class Recorder:
     def full(self) -> bool: ...
     @property
     def stack(self) -> list[Any]: ...
+
+class PanicException(BaseException):
+    """The exception raised when Rust code called from Python panics."""
 
 @final
 class PendingSignature:

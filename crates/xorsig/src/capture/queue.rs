@@ -157,13 +157,20 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(|lost| self.ended(lost))
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.progress
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
+        let state = self.progress.wait(state);
+        state.unwrap_or_else(|lost| self.ended(lost))
+    }
+
+    /// A panic while a record was added may have left half of it: the capture ends there.
+    fn ended<'a>(&self, lost: PoisonError<MutexGuard<'a, State>>) -> MutexGuard<'a, State> {
+        let mut state = lost.into_inner();
+        state.fail(invalid("adding a record failed"));
+        self.state.clear_poison();
+        state
     }
 
     /// Waits until no batch waits and none is being published.

@@ -39,6 +39,7 @@ mod _xorsig {
     use crate::fingerprint::level::Level;
     use crate::{capture, fingerprint as fingerprints};
     use pyo3::exceptions::PyValueError;
+    use pyo3::panic::PanicException;
     use pyo3::prelude::*;
 
     #[pymodule_init]
@@ -49,6 +50,8 @@ mod _xorsig {
         module.add("FORMAT_VERSION", capture::FORMAT_VERSION)?;
         module.add("XOR_SCHEME", fingerprints::XOR_SCHEME)?;
         module.add("MIX_SCHEME", fingerprints::MIX_SCHEME)?;
+        let panic = module.py().get_type::<PanicException>();
+        module.add("PanicException", panic)?;
         Ok(())
     }
 }

@@ -21,6 +21,7 @@ NAMES = [
     "HookRegistration",
     "IterateSite",
     "KnownParameters",
+    "PanicException",
     "PendingSignature",
     "Recorder",
     "SubscriptSite",

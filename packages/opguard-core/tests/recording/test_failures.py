@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+import xorsig
 from opguard.core import _site
 from opguard.core._site import site
 from opguard.core.recording.recorder import CallRecorder
@@ -44,6 +45,19 @@ def break_role(writer, monkeypatch, role: int) -> None:
     monkeypatch.setattr(writer, "tensor", refuse)
 
 
+def panic_at(writer, monkeypatch, role: int) -> None:
+    """Make the native code panic when it writes a tensor of a role for the first time."""
+    tensor, left = writer.tensor, [None]
+
+    def panic(call, given, *record):
+        if given == role and left:
+            left.pop()
+            raise xorsig.PanicException("out of bounds")
+        return tensor(call, given, *record)
+
+    monkeypatch.setattr(writer, "tensor", panic)
+
+
 def break_all(writer, monkeypatch) -> None:
     """Make a writer fail to take anything."""
 
@@ -67,6 +81,60 @@ def test_gradient_that_cannot_be_recorded_is_a_note_and_backward_runs(
     assert x.grad.tolist() == [2.0, 2.0]
     assert recorder.failures == 1
     assert writer.marks == [(2, 0, "recorder failure", "gradient: OSError: the disk is full")]
+
+
+@pytest.mark.parametrize("role", [0, 1, 3, 4])
+def test_panic_is_a_failure_and_nothing_wrong_is_recorded_after_it(
+    writer, monkeypatch, native, role
+) -> None:
+    panic_at(writer, monkeypatch, role)
+    called = []
+
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            called.append(x)
+            return x * self.weight
+
+    module = Scale()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+
+    def program() -> None:
+        y = site(0, torch.mul)(torch.ones(2), 2.0)
+        y = site(1, module)(y)
+        site(2, y.sum().backward)()
+        site(3, optimizer.step)()
+        site(4, torch.neg)(y)
+
+    recorder = record(program, writer, native=native)
+    assert len(called) == 1
+    assert module.weight.tolist() == [0.0, 0.0]
+    assert recorder.failures > 0
+    assert recorder.stack == []
+    first, *later = [text for *_, name, text in writer.marks if name == "recorder failure"]
+    assert first.endswith("PanicException: out of bounds")
+    # Nothing is recorded from a state that may be anything.
+    assert later != []
+    assert all(text.endswith("RuntimeError: the recorder has failed before") for text in later)
+    assert all(facts["site"] != 4 for facts in writer.calls.values())
+
+
+def test_panic_of_the_workloads_own_reaches_it(writer, native) -> None:
+    called = []
+
+    def fail(x):
+        called.append(x)
+        raise xorsig.PanicException("its own")
+
+    def program() -> None:
+        with pytest.raises(xorsig.PanicException, match="its own"):
+            site(0, fail)(1)
+
+    assert record(program, writer, native=native).failures == 0
+    assert called == [1]
 
 
 def test_training_goes_on_when_nothing_can_be_written_any_more(writer, monkeypatch, native) -> None:

@@ -202,6 +202,20 @@ fn a_publish_error_is_kept_and_ends_the_capture() {
 }
 
 #[test]
+fn a_panic_while_a_record_is_added_ends_the_capture() {
+    let folder = Folder::new();
+    let writer = CaptureWriter::new(&folder.options()).unwrap();
+    begin(&writer).unwrap();
+    let adding = || writer.append(|_| -> Result<(), WriteError> { panic!("half of a record") });
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(adding)).is_err());
+    for _ in 0..2 {
+        assert!(matches!(begin(&writer), Err(WriteError::Publish(_))));
+        assert!(matches!(writer.close(), Err(WriteError::Publish(_))));
+    }
+    assert!(!folder.batch(0).exists());
+}
+
+#[test]
 fn close_is_final_and_repeatable() {
     let folder = Folder::new();
     let writer = CaptureWriter::new(&folder.options()).unwrap();

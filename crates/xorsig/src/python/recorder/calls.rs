@@ -1,5 +1,6 @@
 //! Calls that are recorded without the Python recorder.
 
+use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
 
 use pyo3::ffi;
@@ -34,9 +35,7 @@ impl Recorder {
         let Some(_busy) = recorder.enter() else {
             return Ok(None);
         };
-        let Some(mut state) = recorder.state(py) else {
-            return Ok(None);
-        };
+        let mut state = recorder.state(py)?;
         let state = &mut *state;
         let deep = state.deep.bind(py);
         if !state.native
@@ -203,21 +202,19 @@ impl Recorder {
         let recorder = this.get();
         if recorder.is_recorded_thread() {
             if let Some(_busy) = recorder.enter() {
-                if let Some(mut state) = recorder.state(py)
-                    && state.gradient(recorder, gradient, places.clone())?
-                {
+                let mut state = recorder.state(py)?;
+                if state.gradient(recorder, gradient, places.clone())? {
                     return Ok(());
                 }
-            } else if recorder.state.try_lock().is_err() {
+            } else if matches!(recorder.state.try_lock(), Err(TryLockError::WouldBlock)) {
                 // This thread holds the lock: a finalizer of the workload ran while it records.
                 return Ok(());
             }
             // Where a thread of the autograd engine records meanwhile, Python waits for it.
         }
         let places = {
-            let state = recorder.state(py);
-            let spelled = |slot| state.as_ref().map(|state| state.slots.gradient(slot));
-            let places = places.map(|(call, slot)| (call, spelled(slot).unwrap_or_default()));
+            let state = recorder.state(py)?;
+            let places = places.map(|(call, slot)| (call, state.slots.gradient(slot)));
             places.collect::<Vec<_>>()
         };
         this.call_method1(intern!(py, "_on_gradient"), (gradient, places))?;

@@ -10,7 +10,7 @@ use super::opening::{Identities, Opened};
 use super::sink::End;
 use super::slots::Slots;
 use super::state::State;
-use super::{Recorder, flag, not_connected, role};
+use super::{Recorder, flag, role};
 
 /// How `torch.utils.checkpoint` ends a recomputation early: no failure.
 const STOP_RECOMPUTATION: &str = "_StopRecomputationError";
@@ -61,7 +61,7 @@ impl Recorder {
         states: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         let (py, recorder, call) = (this.py(), this.get(), frame.get());
-        let mut locked = recorder.state(py).ok_or_else(not_connected)?;
+        let mut locked = recorder.state(py)?;
         let mut state = &mut *locked;
         // None of a call that is not followed to its end.
         let mut opened = call.opened();
@@ -107,7 +107,7 @@ impl Recorder {
             // It uses the same state.
             drop(locked);
             states.call1((frame,))?;
-            locked = recorder.state(py).ok_or_else(not_connected)?;
+            locked = recorder.state(py)?;
             state = &mut *locked;
         }
         state.effects(py, call)?;

@@ -9,7 +9,7 @@ use pyo3::types::PyTuple;
 
 use super::Recorder;
 use super::hashing::Numbers;
-use super::run::failed;
+use super::run::{caught, failed};
 
 /// Number of the output of the node, call and slot, of each gradient to record.
 pub type Places = Vec<(usize, u64, u32)>;
@@ -43,7 +43,8 @@ impl GradientHook {
                 let places = places.iter().filter(is_same);
                 let places = places.map(|&(_, call, slot)| (call, slot));
                 let recorder = self.recorder.bind(py);
-                if let Err(error) = Recorder::on_gradient(recorder, &gradient, places) {
+                let recorded = caught(|| Recorder::on_gradient(recorder, &gradient, places));
+                if let Err(error) = recorded {
                     failed(recorder, "gradient", error)?;
                 }
             }

@@ -38,7 +38,7 @@ mod values;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use pyo3::exceptions::{PyBaseException, PyValueError};
+use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -148,9 +148,19 @@ impl Recorder {
     }
 
     /// Locks the state; only while busy, since the lock is not reentrant.
-    fn state(&self, py: Python<'_>) -> Option<Locked<'_>> {
-        let state = self.state.lock_py_attached(py).ok()?;
-        state.is_some().then(|| Locked(state))
+    ///
+    /// After a panic the state may be anything, and records made from it wrong: none is made any
+    /// more, and each that is missing counts as a failure.
+    fn state(&self, py: Python<'_>) -> PyResult<Locked<'_>> {
+        let Ok(state) = self.state.lock_py_attached(py) else {
+            return Err(PyRuntimeError::new_err("the recorder has failed before"));
+        };
+        match &*state {
+            Some(_) => Ok(Locked(state)),
+            None => Err(PyValueError::new_err(
+                "the recorder is not connected to torch",
+            )),
+        }
     }
 
     /// The innermost open call.
@@ -173,11 +183,6 @@ impl Recorder {
         self.tensors
             .fetch_add(tensors.count() as u64, Ordering::Relaxed);
     }
-}
-
-/// The error of a use before [`Recorder::connect`].
-fn not_connected() -> PyErr {
-    PyValueError::new_err("the recorder is not connected to torch")
 }
 
 #[pymethods]

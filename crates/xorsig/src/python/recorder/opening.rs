@@ -145,7 +145,7 @@ impl Recorder {
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let py = frame.py();
-        let mut state = self.state(py).ok_or_else(super::not_connected)?;
+        let mut state = self.state(py)?;
         let state = &mut *state;
         let found = state.flatten_arguments.bind(py).call1((args, kwargs))?;
         let found = Found::from_python(&found, &mut state.slots, &state.sink)?;

@@ -5,7 +5,6 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use super::effects::Effects;
 use super::frame::CallFrame;
-use super::not_connected;
 
 /// What the Python half uses of the known parameters; only within the recorder's guard.
 #[pyclass(frozen, module = "xorsig")]
@@ -26,7 +25,7 @@ impl KnownParameters {
 
     /// Parameters and gradients that changed since the last look.
     fn changes(&self, py: Python<'_>) -> PyResult<Effects> {
-        let mut state = self.recorder.get().state(py).ok_or_else(not_connected)?;
+        let mut state = self.recorder.get().state(py)?;
         state.with_known(|known, state| known.changes(state, py))
     }
 
@@ -44,7 +43,7 @@ impl KnownParameters {
         role: u8,
     ) -> PyResult<()> {
         let recorder = self.recorder.get();
-        let mut state = recorder.state(py).ok_or_else(not_connected)?;
+        let mut state = recorder.state(py)?;
         state.rows.clear();
         let frame = frame.get();
         state.with_known(|known, state| state.around_step(known, frame, optimizer, role))?;
@@ -58,7 +57,7 @@ impl KnownParameters {
         py: Python<'py>,
         optimizer: &Bound<'py, PyAny>,
     ) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
-        let mut state = self.recorder.get().state(py).ok_or_else(not_connected)?;
+        let mut state = self.recorder.get().state(py)?;
         let members = state.with_known(|known, state| known.members(state, optimizer))?;
         let pairs = members
             .into_iter()

@@ -1,7 +1,10 @@
 //! One call through an instrumented callsite.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use pyo3::exceptions::PyException;
 use pyo3::intern;
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -17,15 +20,19 @@ pub fn run<'py>(
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let begun = match Recorder::begin_native(this, site, callee, args, kwargs) {
+    let stack = this.get().stack.bind(this.py());
+    let depth = stack.len();
+    let begun = match caught(|| Recorder::begin_native(this, site, callee, args, kwargs)) {
         Ok(Some(frame)) => frame,
         Ok(None) => return Ok(None),
         Err(error) => {
+            // A panic may have left the call there.
+            stack.del_slice(depth, stack.len())?;
             failed(this, "native call", error)?;
             return callee.call(args, kwargs).map(Some);
         }
     };
-    let finish = |ending| Recorder::finish_native(this, &begun, &Ending::of(ending));
+    let finish = |ending| caught(|| Recorder::finish_native(this, &begun, &Ending::of(ending)));
     match callee.call(args, kwargs) {
         Ok(result) => {
             if let Err(error) = finish(Ok(&result)) {
@@ -50,10 +57,22 @@ pub fn run<'py>(
     }
 }
 
+/// What a part of the recorder gives; a panic in it is a failure like others.
+pub fn caught<T>(part: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(part)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+        let text = text.unwrap_or("panic").to_owned();
+        Err(PanicException::new_err(text))
+    })
+}
+
 /// Notes a failure of the recorder; an exception that belongs to the workload comes back.
 pub fn failed(this: &Bound<'_, Recorder>, at: &str, error: PyErr) -> PyResult<()> {
     let py = this.py();
-    if !error.is_instance_of::<PyException>(py) {
+    let is_own =
+        error.is_instance_of::<PyException>(py) || error.is_instance_of::<PanicException>(py);
+    if !is_own {
         return Err(error);
     }
     this.call_method1(intern!(py, "_failed"), (at, error.value(py)))?;

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 EVERYTHING = Selection()
 _MAX_FAILURE_NOTES = 20
+# What a failure of the recorder's own raises; a panic of the native code is no ``Exception``.
+FAILURES = (Exception, xorsig.PanicException)
 
 
 class _NotFollowed(Exception):  # noqa: N818, never raised: it names how a call's record ended
@@ -158,7 +160,7 @@ class CallRecorder(xorsig.Recorder):
         self.step += 1
         try:
             self._records.mark(Mark.STEP, self.step)
-        except Exception as error:
+        except FAILURES as error:
             self._failed("step", error)
         if self._on_step is not None:
             self._on_step(self.step)
@@ -229,7 +231,7 @@ class CallRecorder(xorsig.Recorder):
             try:
                 with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
                     action()
-            except Exception as error:
+            except FAILURES as error:
                 self._failed(where, error)
                 return False
             finally:
@@ -237,7 +239,7 @@ class CallRecorder(xorsig.Recorder):
             return True
 
     @hidden_from_compiler
-    def _failed(self, where: str, error: Exception) -> None:
+    def _failed(self, where: str, error: BaseException) -> None:
         """Note a failure of the recorder; what a signal handler raised belongs to the workload."""
         if comes_from_signal_handler(error):
             raise error
@@ -246,7 +248,7 @@ class CallRecorder(xorsig.Recorder):
             text = f"{where}: {type(error).__name__}: {error}"[:300]
             try:
                 self.note(Mark.NOTE, "recorder failure", text)
-            except Exception as unwritten:
+            except FAILURES as unwritten:
                 # That nothing can be written any more is raised where the capture is closed.
                 if comes_from_signal_handler(unwritten):
                     raise
