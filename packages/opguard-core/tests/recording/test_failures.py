@@ -1,6 +1,8 @@
 """What recording does when it fails, and where the workload makes it hard: the workload goes on."""
 
 import _thread
+import os
+import signal
 import sys
 import threading
 import time
@@ -282,6 +284,41 @@ def test_gradient_may_be_dropped_by_another_thread_while_it_is_read(writer, nati
         assert record(program, writer, native=native).failures == 0
     finally:
         sys.setswitchinterval(interval)
+
+
+# From Python 3.12 on, forking a process with several threads warns.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_child_forked_while_a_large_tensor_is_read_runs_its_backward_pass(writer, native) -> None:
+    """The thread that reads holds the recorder's locks, and is not there in the child."""
+    x = torch.ones(2, requires_grad=True)
+    graphs, statuses, reading = [], [], threading.Event()
+
+    def fork() -> None:
+        reading.wait()
+        for y in graphs:
+            child = os.fork()
+            if child == 0:
+                # A child that waits for ever ends here, too.
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(20)
+                y.sum().backward()
+                site(0, torch.neg)(y)
+                os._exit(0)
+            statuses.append(os.waitpid(child, 0)[1])
+            if statuses[-1] != 0:
+                return
+
+    def program() -> None:
+        graphs.extend(site(0, torch.mul)(x, 2.0) for _ in range(20))
+        large = torch.ones(1 << 23)
+        reading.set()
+        while thread.is_alive():
+            site(0, torch.numel)(large)
+
+    thread = threading.Thread(target=fork)
+    thread.start()
+    assert record(program, writer, native=native).failures == 0
+    assert statuses == [0] * 20
 
 
 def test_ends_and_gradients_are_recorded_while_a_thread_of_the_engine_records(

@@ -200,6 +200,9 @@ impl Recorder {
     ) -> PyResult<()> {
         let py = this.py();
         let recorder = this.get();
+        if !recorder.is_enabled() {
+            return Ok(());
+        }
         if recorder.is_recorded_thread() {
             if let Some(_busy) = recorder.enter() {
                 let mut state = recorder.state(py)?;

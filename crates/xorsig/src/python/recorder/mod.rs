@@ -53,6 +53,8 @@ pub use run::run;
 use sink::{Row, Rows};
 use state::State;
 
+use crate::capture::fork::Process;
+
 /// Roles of records.
 mod role {
     pub const INPUT: u8 = 0;
@@ -98,6 +100,7 @@ pub struct Recorder {
     tensors: AtomicU64,
     elsewhere: AtomicU64,
     thread: u64,
+    process: Process,
     regions: usize,
     max_nested_calls: usize,
     stack: Py<PyList>,
@@ -136,9 +139,15 @@ impl Recorder {
         unsafe { pyo3::ffi::PyThread_get_thread_ident() as u64 == self.thread }
     }
 
+    /// Whether anything is recorded; nothing in a forked child, where the state may be locked by a
+    /// thread that is not there.
+    fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed) && self.process.is_current()
+    }
+
     /// Begins recording on this thread; `None` if this moment is not to be recorded.
     fn enter(&self) -> Option<Busy<'_>> {
-        if !self.enabled.load(Ordering::Relaxed) || !self.is_recorded_thread() {
+        if !self.is_enabled() || !self.is_recorded_thread() {
             return None;
         }
         let free = self
@@ -194,8 +203,8 @@ impl Recorder {
         regions: usize,
         thread: u64,
         max_nested_calls: usize,
-    ) -> Self {
-        Self {
+    ) -> PyResult<Self> {
+        Ok(Self {
             enabled: AtomicBool::new(true),
             paused: AtomicBool::new(false),
             busy: AtomicBool::new(false),
@@ -205,12 +214,13 @@ impl Recorder {
             tensors: AtomicU64::new(0),
             elsewhere: AtomicU64::new(0),
             thread,
+            process: Process::current()?,
             regions,
             max_nested_calls,
             stack: PyList::empty(py).unbind(),
             writer,
             state: Mutex::new(None),
-        }
+        })
     }
 
     /// Sets up the native path.
@@ -271,10 +281,10 @@ impl Recorder {
         Ok(())
     }
 
-    /// Whether calls are recorded.
+    /// Whether calls are recorded; never in a forked child.
     #[getter]
     fn enabled(&self) -> bool {
-        self.enabled.load(Ordering::Relaxed)
+        self.is_enabled()
     }
 
     #[setter]

@@ -69,7 +69,7 @@ class CallRecorder(xorsig.Recorder):
         device: Where fingerprints are launched and not waited for; CUDA by default.
 
     Attributes:
-        enabled: Whether calls are recorded.
+        enabled: Whether calls are recorded; never in a forked child.
         paused: Whether calls that begin are left out; those begun before are followed to their end.
         busy: Whether the recorder works, so that calls made meanwhile are its own.
         full: Whether so many calls are being recorded inside one another that no more may be.
