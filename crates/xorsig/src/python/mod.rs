@@ -15,7 +15,10 @@ mod tensor;
 use pyo3::prelude::*;
 
 /// Native half of the package `xorsig`; import that instead.
-#[pymodule(gil_used = false)]
+///
+/// The recorder reads torch's objects under the GIL, where no other thread can take them away: a
+/// free-threaded interpreter is to turn it on.
+#[pymodule(gil_used = true)]
 mod _xorsig {
     #[pymodule_export]
     use super::callsite::CallSite;

@@ -239,6 +239,20 @@ def test_records_are_the_same_where_the_fields_of_tensors_are_not_found(
     # No field holds these numbers, as on a torch whose tensors are laid out otherwise.
     moved = [(tensor, number + 1, *rest) for tensor, number, *rest in getattr(native, probes)()]
     monkeypatch.setattr(native, probes, lambda: moved)
+    assert_same_records_with_python_reading(expected, found, monkeypatch)
+
+
+def test_records_are_the_same_on_a_torch_with_which_none_were_made_before(
+    new_writer, monkeypatch
+) -> None:
+    expected, found = new_writer(), new_writer()
+    record(forward_and_backward, expected, native=True)
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    monkeypatch.setattr(native, "_autograd_probes", lambda: pytest.fail("functions are called"))
+    assert_same_records_with_python_reading(expected, found, monkeypatch)
+
+
+def assert_same_records_with_python_reading(expected, found, monkeypatch) -> None:
     keys = []
     key = native._key
     monkeypatch.setattr(native, "_key", lambda tensor: keys.append(tensor) or key(tensor))

@@ -20,6 +20,11 @@ from opguard.core.recording.purity import facts
 from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.tensors import TensorReader, in_functorch
 
+# Versions of torch with whose C++ functions this was tested. What a function takes is part of its
+# symbol's name, what it returns is not: one that returns something else could not be called even to
+# find that out. The C functions that say most of a tensor are stable, and have no such list.
+TESTED = frozenset({"2.13", "2.14", "2.15"})
+
 
 def connect(
     recorder: xorsig.Recorder,
@@ -58,7 +63,7 @@ def connect(
         {
             "tensor_types": (torch.Tensor, torch.nn.Parameter),
             "probes": _probes(),
-            "autograd_probes": _autograd_probes(),
+            "autograd_probes": _autograd_probes() if _is_tested() else [],
             "library": str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"),
             "reader": _Unusual(reader),
             "value_types": (bytes, complex, range, slice, torch.device, torch.Size),
@@ -199,6 +204,10 @@ def _probes() -> list[tuple[torch.Tensor, int, int, int]]:
             )
             for t in tensors
         ]
+
+
+def _is_tested() -> bool:
+    return ".".join(torch.__version__.split(".")[:2]) in TESTED
 
 
 def _autograd_probes() -> list[tuple[torch.Tensor, int, int, int | None]]:
