@@ -331,7 +331,7 @@ impl State {
 
     /// Ends the capture: later batches would leave a gap that looks like a lost file.
     fn fail(&mut self, error: CaptureError) {
-        self.error = Some(Arc::new(error));
+        self.error.get_or_insert_with(|| Arc::new(error));
         self.waiting.clear();
     }
 }

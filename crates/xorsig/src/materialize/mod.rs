@@ -1,10 +1,10 @@
 //! Verified batches of one rank to Parquet tables that any engine reads.
 //!
 //! `calls.parquet`, `layouts.parquet`, `tensors.parquet`, `values.parquet`, `marks.parquet` and
-//! `spans.parquet`;
-//! `docs/formats/tables.md` describes their columns. Rows go out batch by batch; what is held is
-//! one batch, the row groups under construction, the names, the calls that are open, and one row
-//! per source expression.
+//! `spans.parquet`; `docs/formats/tables.md` describes their columns. Rows go out batch by batch;
+//! what is held is one batch (with threads, one more that is decoded and one that is encoded), the
+//! row groups under construction, the names, the calls that are open, and one row per source
+//! expression.
 
 mod calls;
 mod names;
@@ -148,7 +148,7 @@ impl Tables {
 
     /// Adds a batch, whose memory may be used for another one afterwards.
     fn add(&mut self, batch: &mut Records, regions: usize) -> Result<(), MaterializeError> {
-        self.names.define(std::mem::take(&mut batch.names));
+        self.names.define(std::mem::take(&mut batch.names))?;
         self.all_spans.add(&batch.spans);
         let ended = self.open_calls.complete(&batch.calls, &batch.ends);
         let names = &self.names;

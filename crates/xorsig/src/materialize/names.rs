@@ -5,9 +5,16 @@ use std::sync::Arc;
 use arrow_array::types::UInt32Type;
 use arrow_array::{ArrayRef, DictionaryArray, StringArray, UInt32Array};
 
+use crate::capture::error::CaptureError;
+
+/// Bytes of an array of texts, whose offsets are i32.
+const MOST_BYTES: usize = i32::MAX as usize;
+
 /// Names defined so far. The reader has checked that every id is defined.
 pub struct Names {
     texts: Vec<String>,
+    /// Bytes of the texts.
+    bytes: usize,
     /// The same texts as an array, which dictionaries share.
     array: StringArray,
 }
@@ -19,17 +26,28 @@ impl Default for Names {
         Self {
             array: StringArray::from_iter_values(&texts),
             texts,
+            bytes: 0,
         }
     }
 }
 
 impl Names {
     /// Adds what a batch defines.
-    pub fn define(&mut self, texts: Vec<String>) {
-        if !texts.is_empty() {
-            self.texts.extend(texts);
-            self.array = StringArray::from_iter_values(&self.texts);
+    ///
+    /// # Errors
+    /// [`CaptureError::Invalid`] for more bytes than an array of texts can have.
+    pub fn define(&mut self, texts: Vec<String>) -> Result<(), CaptureError> {
+        if texts.is_empty() {
+            return Ok(());
         }
+        self.bytes += texts.iter().map(String::len).sum::<usize>();
+        if self.bytes > MOST_BYTES {
+            let reason = format!("the names have more than {MOST_BYTES} bytes");
+            return Err(CaptureError::Invalid(reason));
+        }
+        self.texts.extend(texts);
+        self.array = StringArray::from_iter_values(&self.texts);
+        Ok(())
     }
 
     /// The text of a name.

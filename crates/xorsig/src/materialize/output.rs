@@ -8,17 +8,17 @@ use super::schema::Table;
 use crate::capture::error::CaptureError;
 
 /// The name of a table's file that is being written; the file is removed if it is not finished.
-pub struct Unfinished(Names);
+pub struct Unfinished(Paths);
 
 /// The name of a complete file that is not visible yet; it is removed if it is not published.
-pub struct Finished(Names);
+pub struct Finished(Paths);
 
-struct Names {
+struct Paths {
     hidden: PathBuf,
     path: PathBuf,
 }
 
-impl Drop for Names {
+impl Drop for Paths {
     fn drop(&mut self) {
         // Gone when the table was published.
         let _ = fs::remove_file(&self.hidden);
@@ -32,7 +32,7 @@ impl Unfinished {
         let path = output.join(name);
         let hidden = output.join(format!(".{name}.{}.tmp", std::process::id()));
         let file = File::create(&hidden).map_err(CaptureError::io("create", &hidden))?;
-        Ok((file, Self(Names { hidden, path })))
+        Ok((file, Self(Paths { hidden, path })))
     }
 
     /// The name that the table will have.
@@ -51,7 +51,7 @@ impl Unfinished {
 impl Finished {
     /// Gives the table its name, in place of an older one.
     pub fn publish(self) -> Result<(), MaterializeError> {
-        let Names { hidden, path } = &self.0;
+        let Paths { hidden, path } = &self.0;
         fs::rename(hidden, path).map_err(CaptureError::io("publish", path))?;
         Ok(())
     }

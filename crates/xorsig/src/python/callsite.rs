@@ -88,7 +88,7 @@ pub fn call<'py>(
     if token.is_none() {
         return callee.call(args, kwargs);
     }
-    match callee.call(args, kwargs) {
+    match recorder::caught(|| callee.call(args, kwargs)) {
         Ok(result) => {
             recorder.call_method1(intern!(py, "finish"), (token, &result))?;
             Ok(result)

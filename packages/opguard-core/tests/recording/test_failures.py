@@ -134,9 +134,12 @@ def test_panic_of_the_workloads_own_reaches_it(writer, native) -> None:
     def program() -> None:
         with pytest.raises(xorsig.PanicException, match="its own"):
             site(0, fail)(1)
+        site(1, torch.neg)(torch.ones(1))
 
     assert record(program, writer, native=native).failures == 0
     assert called == [1]
+    assert [facts["parent"] for facts in writer.calls.values()] == [0, 0]
+    assert all("status" in facts for facts in writer.calls.values())
 
 
 def test_training_goes_on_when_nothing_can_be_written_any_more(writer, monkeypatch, native) -> None:

@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 import types
+import weakref
 from collections import OrderedDict
 
 import native_programs
@@ -213,6 +214,41 @@ def test_both_halves_write_the_same_records(program, new_writer) -> None:
     assert native.tensors == python.tensors
     assert native.values == python.values
     assert native.marks == python.marks
+
+
+def test_what_the_workload_drops_is_not_kept_by_what_is_known_of_it(recorder) -> None:
+    def calls():
+        class Doubling(nn.Module):
+            def forward(self, x):
+                return x * 2
+
+            def again(self, x):
+                return x * 2
+
+        x, module = torch.ones(1), Doubling()
+        for _ in range(2):
+            site(0, module)(x)
+            site(1, module.again)(x)
+        return [weakref.ref(Doubling), weakref.ref(Doubling.again)]
+
+    dropped = calls()
+    gc.collect()
+    assert [reference() for reference in dropped] == [None, None]
+    assert recorder.failures == 0
+
+
+def test_a_proxy_is_what_it_stands_for(recorder, writer) -> None:
+    module = nn.Sequential(nn.Identity())
+
+    def plain(x):
+        return x
+
+    x = torch.ones(1)
+    for callee in (module, plain, module, plain):
+        site(0, weakref.proxy(callee))(x)
+    assert recorder.failures == 0
+    names = [facts["callee"] for facts in writer.calls.values()]
+    assert names[:2] == names[2:]
 
 
 def test_tensors_are_read_without_python_on_this_torch(writer, monkeypatch) -> None:

@@ -76,20 +76,21 @@ impl PagesFile {
         let chunks = std::mem::take(&mut self.chunks);
         let first = chunks.first().map_or(0, |chunk| chunk.byte_range().0);
         let raw_bytes = chunks.iter().map(ColumnChunkMetaData::uncompressed_size);
-        let too_many = |_| ParquetError::General("too many row groups".into());
-        let group = RowGroupMetaData::builder(self.schema.clone())
+        let mut group = RowGroupMetaData::builder(self.schema.clone())
             .set_num_rows(rows as i64)
             .set_total_byte_size(raw_bytes.sum())
             .set_file_offset(first as i64)
-            .set_ordinal(self.groups.len().try_into().map_err(too_many)?)
-            .set_column_metadata(chunks)
-            .build()?;
-        self.groups.push(group);
+            .set_column_metadata(chunks);
+        // Optional, and too narrow for the largest tables.
+        if let Ok(ordinal) = self.groups.len().try_into() {
+            group = group.set_ordinal(ordinal);
+        }
+        self.groups.push(group.build()?);
         Ok(())
     }
 
-    /// Lets the system begin to write to the disk, so that less is left for the end. For a
-    /// thread that nobody waits for.
+    /// Lets the system begin to write to the disk, so that less is left for the end. It may
+    /// wait for the disk.
     pub fn write_back(&self) {
         #[cfg(target_os = "linux")]
         // SAFETY: the descriptor is open as long as the file is borrowed; no memory is passed. A

@@ -76,7 +76,8 @@ fn some<T: Clone>(values: &[T]) -> Vec<Option<T>> {
 /// Names `name-1` to `name-<count>` behind the empty one.
 fn names(count: u32) -> Names {
     let mut names = Names::default();
-    names.define((1..=count).map(|id| format!("name-{id}")).collect());
+    let texts = (1..=count).map(|id| format!("name-{id}")).collect();
+    names.define(texts).unwrap();
     names
 }
 

@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple, PyType};
+use pyo3::types::{PyString, PyTuple, PyWeakrefReference};
+use pyo3::{ffi, intern};
 
 use super::hashing::Numbers;
 
@@ -86,11 +86,13 @@ struct Method {
     owner: bool,
     module: bool,
     optimizer: bool,
-    /// What the key has the addresses of.
-    _alive: [Py<PyAny>; 2],
+    /// The function and the class.
+    keys: [Py<PyWeakrefReference>; 2],
 }
 
 /// Asks Python about callees: about a method of a class once, and about a class of modules.
+///
+/// Functions and classes are referred to weakly: one that the workload drops may hold much.
 pub struct Callees {
     /// `types.MethodType`.
     method: Py<PyAny>,
@@ -99,8 +101,8 @@ pub struct Callees {
     /// Attributes of an object that facts about its class leave out.
     telling: Vec<Py<PyString>>,
     methods: Numbers<Key, Method>,
-    /// By address of the class, which is kept alive.
-    classes: Numbers<usize, (Py<PyType>, Arc<Facts>)>,
+    /// By address of the class.
+    classes: Numbers<usize, (Py<PyWeakrefReference>, Arc<Facts>)>,
 }
 
 impl Callees {
@@ -121,7 +123,8 @@ impl Callees {
             return self.method(callee);
         }
         let class = callee.get_type_ptr() as usize;
-        if let Some((_, facts)) = self.classes.get(&class)
+        if let Some((kind, facts)) = self.classes.get(&class)
+            && is_to(kind, callee.get_type_ptr().cast())
             && !self.tells(callee)?
         {
             return Ok(Called {
@@ -137,8 +140,9 @@ impl Callees {
             if self.classes.len() >= MOST {
                 self.classes.clear();
             }
-            let kept = (callee.get_type().unbind(), Arc::clone(&called.facts));
-            self.classes.insert(class, kept);
+            let kind = PyWeakrefReference::new(&callee.get_type())?;
+            let facts = Arc::clone(&called.facts);
+            self.classes.insert(class, (kind.unbind(), facts));
         }
         Ok(called)
     }
@@ -148,7 +152,10 @@ impl Callees {
         let object = callee.getattr(intern!(py, "__self__"))?;
         let function = callee.getattr(intern!(py, "__func__"))?;
         let key = (function.as_ptr() as usize, object.get_type_ptr() as usize);
-        if let Some(method) = self.methods.get(&key) {
+        if let Some(method) = self.methods.get(&key)
+            && is_to(&method.keys[0], function.as_ptr())
+            && is_to(&method.keys[1], object.get_type_ptr().cast())
+        {
             let part = |is: bool| is.then(|| object.clone());
             return Ok(Called {
                 facts: Arc::clone(&method.facts),
@@ -159,10 +166,17 @@ impl Callees {
             });
         }
         let called = self.ask_plain(callee)?;
+        let kind = object.get_type();
+        // A proxy is what another object says that it is.
+        if !object.getattr(intern!(py, "__class__"))?.is(&kind) {
+            return Ok(called);
+        }
+        let Ok(function) = PyWeakrefReference::new(&function) else {
+            return Ok(called);
+        };
         if self.methods.len() >= MOST {
             self.methods.clear();
         }
-        let kind = object.get_type().into_any();
         self.methods.insert(
             key,
             Method {
@@ -170,7 +184,7 @@ impl Callees {
                 owner: called.owner.is_some(),
                 module: called.module.is_some(),
                 optimizer: !called.optimizers.is_empty(),
-                _alive: [function.unbind(), kind.unbind()],
+                keys: [function.unbind(), PyWeakrefReference::new(&kind)?.unbind()],
             },
         );
         Ok(called)
@@ -178,7 +192,11 @@ impl Callees {
 
     /// Whether a module has an attribute of its own that facts about it depend on.
     fn tells(&self, module: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let own = module.getattr(intern!(module.py(), "__dict__"))?;
+        // SAFETY: the module is alive; the result is a new reference or null with an error.
+        let own = unsafe {
+            let own = ffi::PyObject_GenericGetDict(module.as_ptr(), std::ptr::null_mut());
+            Bound::from_owned_ptr_or_err(module.py(), own)?
+        };
         for name in &self.telling {
             if own.contains(name)? {
                 return Ok(true);
@@ -203,4 +221,11 @@ impl Callees {
         let facts = (callee, args, tensors, optimizers);
         Called::from_python(&self.describe.bind(callee.py()).call1(facts)?)
     }
+}
+
+/// Whether a weak reference is to this object, which is alive.
+fn is_to(reference: &Py<PyWeakrefReference>, object: *mut ffi::PyObject) -> bool {
+    // SAFETY: the reference is one; what it gives is borrowed and not used.
+    let target = unsafe { ffi::PyWeakref_GetObject(reference.as_ptr()) };
+    target == object
 }

@@ -102,7 +102,7 @@ impl Known {
 
     /// The fingerprint of a parameter, learnt if it is new, and its slots.
     ///
-    /// Without `fresh` the last one is taken if version and address are unchanged. Version
+    /// Without `fresh` the last one is taken if version and memory are unchanged. Version
     /// counters miss writes through `.data` and numpy, so only a module called from within
     /// another module's call, which has just read it, may do without.
     pub fn read(

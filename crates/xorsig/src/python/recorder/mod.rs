@@ -49,7 +49,7 @@ pub use effects::Effects;
 pub use frame::CallFrame;
 pub use gradients::HookRegistration;
 pub use parameters::KnownParameters;
-pub use run::run;
+pub use run::{caught, run};
 use sink::{Row, Rows};
 use state::State;
 

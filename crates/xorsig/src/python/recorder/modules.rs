@@ -22,7 +22,8 @@ impl Naming {
     pub fn is_torchs(&self, module: &Bound<'_, PyAny>) -> PyResult<bool> {
         let kind = module.get_type();
         for (name, method) in &self.methods {
-            if !kind.getattr(name)?.is(method) {
+            // A proxy's class does not have them.
+            if !kind.getattr_opt(name)?.is_some_and(|own| own.is(method)) {
                 return Ok(false);
             }
         }

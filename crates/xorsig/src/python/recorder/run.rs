@@ -33,7 +33,8 @@ pub fn run<'py>(
         }
     };
     let finish = |ending| caught(|| Recorder::finish_native(this, &begun, &Ending::of(ending)));
-    match callee.call(args, kwargs) {
+    // A `PanicException` that the callee raises would unwind past the end of the call.
+    match caught(|| callee.call(args, kwargs)) {
         Ok(result) => {
             if let Err(error) = finish(Ok(&result)) {
                 failed(this, "native call", error)?;
@@ -57,7 +58,7 @@ pub fn run<'py>(
     }
 }
 
-/// What a part of the recorder gives; a panic in it is a failure like others.
+/// What a part of the recorder or a callee gives; a panic in it is an exception like others.
 pub fn caught<T>(part: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     catch_unwind(AssertUnwindSafe(part)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);

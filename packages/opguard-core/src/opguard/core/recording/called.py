@@ -99,7 +99,7 @@ def describe(
         owner if isinstance(owner, torch.Tensor) else None,
         module_of(callee),
         changed,
-        isinstance(callee, torch.nn.Module) and _is_plain_class(type(callee)),
+        _is_plain_class(type(callee)),
     )
 
 
@@ -109,9 +109,9 @@ def is_step(callee: Any) -> bool:
     return isinstance(owner, torch.optim.Optimizer) and callee_name(callee) == "step"
 
 
-def _is_plain_class(kind: type[torch.nn.Module]) -> bool:
-    """Whether a class of modules is the workload's, and its objects do not name themselves."""
-    if kind.__module__.startswith("torch."):
+def _is_plain_class(kind: type) -> bool:
+    """Whether it is a class of modules of the workload whose objects do not name themselves."""
+    if not issubclass(kind, torch.nn.Module) or kind.__module__.startswith("torch."):
         return False
     return not any("__name__" in base.__dict__ for base in kind.__mro__)
 

@@ -164,12 +164,14 @@ def _dtype(tensor: torch.Tensor) -> tuple[str, int]:
 def _key(tensor: torch.Tensor) -> tuple[int, int, int]:
     """Version counter, address, and address of the storage.
 
-    A tensor without memory of its own has version -1 and address 0, or its version alone, and the
-    address of its implementation.
+    One made in inference mode has no counter, which is -1 then. A tensor without memory of its own
+    has address 0 and, instead of the storage's, the address of its implementation.
     """
-    version = -1
     try:
         version = tensor._version
+    except (AttributeError, RuntimeError, TypeError):
+        version = -1
+    try:
         return version, tensor.data_ptr(), torch._C._storage_address(tensor)
     except (AttributeError, RuntimeError, TypeError):
         return version, 0, tensor._cdata
