@@ -79,9 +79,9 @@ def connect(
             "backward": torch._C._current_graph_task_id,
             "weak_references": (
                 properties["untyped_storage"],
-                torch._C.StorageBase._weak_ref,
-                torch._C.StorageBase._free_weak_ref,
-                torch._C._WeakTensorRef,
+                torch._C.StorageBase._weak_ref,  # type: ignore[attr-defined]
+                torch._C.StorageBase._free_weak_ref,  # type: ignore[attr-defined]
+                torch._C._WeakTensorRef,  # type: ignore[attr-defined]
             ),
             "get_state": torch.default_generator.get_state,
             "cuda": torch.cuda,
@@ -172,7 +172,7 @@ def _key(tensor: torch.Tensor) -> tuple[int, int, int]:
     except (AttributeError, RuntimeError, TypeError):
         version = -1
     try:
-        return version, tensor.data_ptr(), torch._C._storage_address(tensor)
+        return version, tensor.data_ptr(), torch._C._storage_address(tensor)  # type: ignore[attr-defined]
     except (AttributeError, RuntimeError, TypeError):
         return version, 0, tensor._cdata
 
@@ -202,7 +202,7 @@ def _probes() -> list[tuple[torch.Tensor, int, int, int]]:
                 t,
                 t._cdata,
                 torch._C._dispatch_keys(t).raw_repr(),
-                torch._C._storage_address(t),
+                torch._C._storage_address(t),  # type: ignore[attr-defined]
             )
             for t in tensors
         ]
