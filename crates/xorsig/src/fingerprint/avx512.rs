@@ -73,6 +73,11 @@ impl Lanes for Zmm {
     }
 
     #[inline(always)]
+    unsafe fn prefetch_far(pointer: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(pointer.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn store(self, pointer: *mut u8) {
         unsafe { _mm512_storeu_si512(pointer.cast(), self.0) }
     }

@@ -19,9 +19,19 @@ use super::kernel::{self, FIRST, GOLDEN, SECOND, Values};
 use super::lanes::Lanes;
 use super::{MAX_REGIONS, ahead};
 
-/// How far ahead of the mixer memory is asked for, bytes, where it is ([`ahead`]): once for the
-/// second-level cache and the next page, once more shortly before.
-const PREFETCH: [usize; 2] = [12_288, 1536];
+/// Streams that long pieces are read as where memory is asked for ahead ([`ahead`]).
+///
+/// With one stream the mixer runs from memory at 0.88 of the speed of a loop that only reads, with
+/// two at 0.97 and with four at 1.03; each line is asked for twice (Xeon with AVX-512).
+const STREAMS: usize = 4;
+/// Fewest bytes of a piece that is read as streams.
+const STREAMED: usize = 4 << 10;
+/// How far ahead of each stream memory is asked for, bytes: into the second-level cache.
+const AHEAD: usize = 4096;
+/// As [`AHEAD`], once more, into the first-level cache.
+const SHORTLY_AHEAD: usize = 512;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// Regions whose sums are folded together. A register for each of 64 regions would fill 4 KiB of
 /// stack that every walk over a tensor drives out of the first-level cache; these few stay there.
@@ -162,16 +172,20 @@ unsafe fn sum_both<L: Lanes>(data: &[u8], index: u64, asked: bool) -> (L, L) {
     unsafe {
         let (mut xor, mut mix) = (L::zero(), L::zero());
         for (piece, key) in kernel::keyed_pieces(data, index) {
-            let mut mixer = Mixer::<L>::new(key);
+            let streamed = match asked && piece.len() >= STREAMED {
+                true => piece.len() / (STREAMS * LINE) * (STREAMS * LINE),
+                false => 0,
+            };
+            let (streams, piece) = piece.split_at(streamed);
+            if streamed > 0 {
+                let (xor_sum, mix_sum) = sum_streams::<L>(streams, key);
+                xor = xor.xor(xor_sum);
+                mix = mix.xor(mix_sum);
+            }
+            let mut mixer = Mixer::<L>::new(kernel::key_after(key, streamed / 4));
             let mut at = piece.as_ptr();
             let mut left = piece.len();
             while left >= 4 * L::BYTES {
-                if asked {
-                    for line in (0..4 * L::BYTES).step_by(64) {
-                        L::prefetch(at.wrapping_add(PREFETCH[0] + line));
-                        L::prefetch(at.wrapping_add(PREFETCH[1] + line));
-                    }
-                }
                 // No closures here: they would not be compiled for the instruction set.
                 let a = L::load(at);
                 let b = L::load(at.wrapping_add(L::BYTES));
@@ -194,6 +208,43 @@ unsafe fn sum_both<L: Lanes>(data: &[u8], index: u64, asked: bool) -> (L, L) {
                 let word = L::load_part(at, 0..left);
                 xor = xor.xor(word);
                 mix = mix.xor(mixer.next(word).first_words(left.div_ceil(4)));
+            }
+        }
+        (xor, mix)
+    }
+}
+
+/// As [`sum_both`] for whole lines, the same number for each stream; `key` is that of the first word.
+///
+/// # Safety
+/// The instruction set of `L` is available.
+#[inline(always)]
+unsafe fn sum_streams<L: Lanes>(data: &[u8], key: u32) -> (L, L) {
+    let length = data.len() / STREAMS;
+    // SAFETY: forwarded; loads stay in `data`.
+    unsafe {
+        let (mut xor, mut mix) = (L::zero(), L::zero());
+        let mut mixers = [Mixer::<L>::new(key); STREAMS];
+        for (stream, mixer) in mixers.iter_mut().enumerate() {
+            *mixer = Mixer::new(kernel::key_after(key, stream * length / 4));
+        }
+        let mut at = data.as_ptr();
+        let end = at.add(length);
+        while at < end {
+            for stream in 0..STREAMS {
+                let at = at.wrapping_add(stream * length);
+                L::prefetch_far(at.wrapping_add(AHEAD));
+                L::prefetch(at.wrapping_add(SHORTLY_AHEAD));
+            }
+            for _ in 0..LINE / L::BYTES {
+                let a = L::load(at);
+                let b = L::load(at.wrapping_add(length));
+                let c = L::load(at.wrapping_add(2 * length));
+                let d = L::load(at.wrapping_add(3 * length));
+                xor = xor.xor3(a, b).xor3(c, d);
+                mix = mix.xor3(mixers[0].next(a), mixers[1].next(b));
+                mix = mix.xor3(mixers[2].next(c), mixers[3].next(d));
+                at = at.wrapping_add(L::BYTES);
             }
         }
         (xor, mix)

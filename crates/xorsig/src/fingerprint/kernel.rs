@@ -92,6 +92,12 @@ pub(super) fn keyed_pieces(data: &[u8], first: u64) -> impl Iterator<Item = (&[u
     })
 }
 
+/// The key of the word `words` after one with key `key`, within a piece.
+#[inline(always)]
+pub(super) fn key_after(key: u32, words: usize) -> u32 {
+    key.wrapping_add(GOLDEN.wrapping_mul(words as u32))
+}
+
 /// [`both`] for words whose keys are `first`, `first + GOLDEN`, ….
 #[inline(always)]
 fn both_keyed(data: &[u8], first: u32) -> Values {

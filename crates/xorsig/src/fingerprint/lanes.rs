@@ -23,6 +23,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn load_part(pointer: *const u8, range: Range<usize>) -> Self;
     /// Asks for the cache line at `pointer`, which need not be readable.
     unsafe fn prefetch(pointer: *const u8);
+    /// As [`Self::prefetch`], into the second-level cache only.
+    unsafe fn prefetch_far(pointer: *const u8);
     /// As many 16-bit numbers as there are lanes, each in the low half of its lane.
     unsafe fn load_halves(pointer: *const u8) -> Self;
     /// As many bytes as there are lanes, each in the lowest byte of its lane.

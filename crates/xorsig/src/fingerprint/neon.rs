@@ -75,6 +75,11 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
+    unsafe fn prefetch_far(_: *const u8) {
+        // As above.
+    }
+
+    #[inline(always)]
     unsafe fn store(self, pointer: *mut u8) {
         unsafe { vst1q_u8(pointer, vreinterpretq_u8_u32(self.0)) }
     }

@@ -12,7 +12,14 @@ mod report;
 mod tables;
 mod tensor;
 
+use mimalloc::MiMalloc;
 use pyo3::prelude::*;
+
+// Blocks of the recorder's live as long as the program. Among the workload's in the C library's
+// heap they would keep its freed large ones from growing together again, so that tensors of the
+// same sizes take new memory step after step (27 MiB a step with glibc 2.36).
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Native half of the package `xorsig`; import that instead.
 ///
