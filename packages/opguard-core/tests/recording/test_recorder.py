@@ -322,6 +322,41 @@ def test_call_that_draws_random_numbers_records_the_stream_around_it(recorder, w
     assert writer.texts(2, 5) == {}
 
 
+MOVES = {
+    "uniform": lambda: torch.rand(2),
+    "normal": lambda: torch.randn(1),
+    "normal, double": lambda: torch.randn(1, dtype=torch.float64),
+    "permutation": lambda: torch.randperm(4),
+    "dropout": lambda: nn.functional.dropout(torch.ones(3), 0.5),
+    "seed": lambda: torch.manual_seed(11),
+    "state": lambda: torch.set_rng_state(torch.Generator().manual_seed(12).get_state()),
+    "nothing": lambda: torch.ones(2),
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+def test_stream_of_torch_is_what_its_generator_says(recorder, writer, move) -> None:
+    """Natively its state is asked for only where the bytes of the generator changed."""
+    from opguard.core.recording.random_state import RandomState
+
+    def user():
+        return move()
+
+    def digest():
+        return RandomState().digests(False)["rng.torch"]
+
+    torch.manual_seed(0)
+    torch.randn(1)
+    site(0, user)()
+    for call in (2, 3):
+        before = digest()
+        site(0, user)()
+        after = digest()
+        moved = {"rng.torch": before}, {"rng.torch": after}
+        found = writer.texts(call, 5), writer.texts(call, 6)
+        assert found == (moved if before != after else ({}, {}))
+
+
 def test_recording_moves_no_random_stream(recorder) -> None:
     import random
 

@@ -12,7 +12,7 @@ use super::held::WeakReferences;
 use super::known::Known;
 use super::modules::Naming;
 use super::plans::Plans;
-use super::random::Random;
+use super::random::{GeneratorMemory, Random};
 use super::reading::Reader;
 use super::sink::{Rows, Sink};
 use super::slots::Slots;
@@ -66,9 +66,9 @@ impl State {
             watched: Watched::default(),
             known: Known::default(),
             random: Random::new(
-                object("get_state")?,
+                (object("get_state")?, prove_generator(&get("generators")?)?),
                 object("cuda")?,
-                object("random_module")?,
+                get("random_module")?,
                 get("modules")?.cast_into::<PyDict>()?.unbind(),
                 object("random")?,
             ),
@@ -133,4 +133,13 @@ fn prove_autograd(
         });
     let probes = probes.collect::<Vec<_>>();
     Ok(AutogradAccess::prove(library, access, &probes))
+}
+
+fn prove_generator(generators: &Bound<'_, PyAny>) -> PyResult<Option<GeneratorMemory>> {
+    if generators.is_none() {
+        return Ok(None);
+    }
+    let (address, probe, moves, looks) =
+        generators.extract::<(usize, usize, Vec<Bound<'_, PyAny>>, Vec<Bound<'_, PyAny>>)>()?;
+    GeneratorMemory::prove(address, probe, &moves, &looks)
 }

@@ -40,12 +40,16 @@ impl Known {
     }
 
     /// Position of a parameter that is known and still where it was.
-    fn position(&self, parameter: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    fn position<'py>(
+        &self,
+        parameter: &Bound<'py, PyAny>,
+        last: &mut LastOwner<'py>,
+    ) -> PyResult<Option<usize>> {
         let Some(&position) = self.by_identity.get(&(parameter.as_ptr() as usize)) else {
             return Ok(None);
         };
         let entry = &self.entries[position];
-        let found = entry.find(parameter.py(), &mut LastOwner::default())?;
+        let found = entry.find(parameter.py(), last)?;
         Ok(found.filter(|found| found.is(parameter)).map(|_| position))
     }
 
@@ -53,15 +57,16 @@ impl Known {
     /// until there is another.
     ///
     /// Returns its position, and whether it is new.
-    fn learn(
+    fn learn<'py>(
         &mut self,
         state: &mut State,
-        parameter: &Bound<'_, PyAny>,
+        parameter: &Bound<'py, PyAny>,
         met: Met<'_, '_>,
+        last: &mut LastOwner<'py>,
     ) -> PyResult<(usize, bool)> {
         let py = parameter.py();
         let by_position = matches!(met.place, Place::Group(..));
-        if let Some(position) = self.position(parameter)? {
+        if let Some(position) = self.position(parameter, last)? {
             let entry = &mut self.entries[position];
             let longer = met.name.len() > entry.names.name.len();
             if !by_position && (entry.by_position || longer) {
@@ -105,14 +110,17 @@ impl Known {
     /// Without `fresh` the last one is taken if version and memory are unchanged. Version
     /// counters miss writes through `.data` and numpy, so only a module called from within
     /// another module's call, which has just read it, may do without.
-    pub fn read(
+    ///
+    /// `last` is that of one loop over parameters, during which no code of the workload runs.
+    pub fn read<'py>(
         &mut self,
         state: &mut State,
-        parameter: &Bound<'_, PyAny>,
+        parameter: &Bound<'py, PyAny>,
         met: Met<'_, '_>,
         fresh: bool,
+        last: &mut LastOwner<'py>,
     ) -> PyResult<(Reading, Arc<Names>)> {
-        let (position, new) = self.learn(state, parameter, met)?;
+        let (position, new) = self.learn(state, parameter, met, last)?;
         let entry = &mut self.entries[position];
         if !new {
             let key = state.look(parameter)?.key;
@@ -124,8 +132,12 @@ impl Known {
     }
 
     /// The slots of a parameter, by its longest known name; `None` for one never seen.
-    fn names(&self, parameter: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Names>>> {
-        let position = self.position(parameter)?;
+    fn names<'py>(
+        &self,
+        parameter: &Bound<'py, PyAny>,
+        last: &mut LastOwner<'py>,
+    ) -> PyResult<Option<Arc<Names>>> {
+        let position = self.position(parameter, last)?;
         Ok(position.map(|position| Arc::clone(&self.entries[position].names)))
     }
 
@@ -240,12 +252,13 @@ impl Known {
     ) -> PyResult<Vec<Member<'py>>> {
         let py = optimizer.py();
         let mut members = Vec::new();
+        let mut last = LastOwner::default();
         let groups = optimizer.getattr(intern!(py, "param_groups"))?;
         for (group, entry) in groups.try_iter()?.enumerate() {
             let parameters = entry?.get_item(intern!(py, "params"))?;
             for (index, parameter) in parameters.try_iter()?.enumerate() {
                 let parameter = parameter?;
-                let names = match self.names(&parameter)? {
+                let names = match self.names(&parameter, &mut last)? {
                     Some(names) => names,
                     None => {
                         let met = Met {
@@ -253,7 +266,7 @@ impl Known {
                             owner: optimizer,
                             place: Place::Group(group, index),
                         };
-                        let (position, _) = self.learn(state, &parameter, met)?;
+                        let (position, _) = self.learn(state, &parameter, met, &mut last)?;
                         Arc::clone(&self.entries[position].names)
                     }
                 };

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::called::Called;
-use super::entry::Place;
+use super::entry::{LastOwner, Place};
 use super::fingerprint::Fingerprint;
 use super::flatten::Found;
 use super::frame::CallFrame;
@@ -253,9 +253,10 @@ impl State {
         role: Option<u8>,
         opened: &mut Opened,
     ) -> PyResult<()> {
+        let mut last = LastOwner::default();
         for held in walk.parameters {
             opened.held.insert(held.tensor.as_ptr() as usize);
-            let (reading, names) = known.read(self, &held.tensor, held.met(), fresh)?;
+            let (reading, names) = known.read(self, &held.tensor, held.met(), fresh, &mut last)?;
             match role {
                 Some(role) if prefix.is_empty() && names.name == held.name => {
                     self.gather_named(py, role, &names.parameter, Some(&reading), None)?;
@@ -301,8 +302,9 @@ impl State {
         walk: &Walk<'_>,
         prefix: &str,
     ) -> PyResult<()> {
+        let mut last = LastOwner::default();
         for held in &walk.parameters {
-            let (reading, _) = known.read(self, &held.tensor, held.met(), true)?;
+            let (reading, _) = known.read(self, &held.tensor, held.met(), true, &mut last)?;
             let slot = format!("{prefix}param.{}", held.name);
             self.gather(py, role::OUTPUT, &slot, Some(&reading))?;
         }

@@ -6,6 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
+use super::access::allocated_bytes;
 use super::reading::Reader;
 
 use crate::fingerprint::layout::Layout;
@@ -41,15 +42,71 @@ pub type Digests = Vec<(Arc<str>, Digest)>;
 struct Source {
     slot: Arc<str>,
     /// Attributes that lead from the module to the generator.
-    path: &'static [&'static str],
+    path: Vec<Py<PyString>>,
     /// The generator whose state was found.
     known: Mutex<Option<(Py<PyAny>, usize)>>,
+}
+
+/// The object behind torch's generator, whose bytes tell whether the generator moved.
+///
+/// Asking for its state makes a tensor of 5 KiB, which takes as long as recording a small call.
+pub struct GeneratorMemory {
+    address: usize,
+    bytes: usize,
+    /// The bytes at the last reading, and its digest.
+    last: Mutex<Option<(Box<[u8]>, Digest)>>,
+}
+
+impl GeneratorMemory {
+    /// Looks whether the bytes tell; `None` if they do not.
+    ///
+    /// Args:
+    ///     address: Of the object behind the generator.
+    ///     probe: Of the object behind another generator of the same class.
+    ///     moves: Functions that move the probe, each in a way of its own.
+    ///     looks: Functions that only read it.
+    pub fn prove(
+        address: usize,
+        probe: usize,
+        moves: &[Bound<'_, PyAny>],
+        looks: &[Bound<'_, PyAny>],
+    ) -> PyResult<Option<Self>> {
+        // Either may have got a few bytes more than its size.
+        let bytes = allocated_bytes(address).min(allocated_bytes(probe));
+        let of = |address| Self {
+            address,
+            bytes,
+            last: Mutex::new(None),
+        };
+        let (memory, probe) = (of(address), of(probe));
+        for (functions, moving) in [(moves, true), (looks, false)] {
+            for function in functions {
+                let before = probe.now().to_vec();
+                function.call0()?;
+                if (*probe.now() != *before) != moving {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(memory))
+    }
+
+    /// The bytes now.
+    fn now(&self) -> &[u8] {
+        let address = std::ptr::with_exposed_provenance(self.address);
+        // SAFETY: a generator of torch's own lives as long as the process, and a probe during the
+        // proof; the allocation has so many bytes. A thread that draws numbers without the GIL may
+        // write meanwhile; the bytes are compared as a whole and mean nothing by themselves.
+        unsafe { std::slice::from_raw_parts(address, self.bytes) }
+    }
 }
 
 /// Reads torch's, Python's and numpy's global generators.
 pub struct Random {
     /// `torch.default_generator.get_state`.
     get_state: Py<PyAny>,
+    /// Tells whether that would give something else than last time.
+    memory: Option<GeneratorMemory>,
     /// The module `torch.cuda`.
     cuda: Py<PyAny>,
     /// The module `random`.
@@ -65,21 +122,26 @@ pub struct Random {
 impl Random {
     /// Binds what is given; see the fields.
     pub fn new(
-        get_state: Py<PyAny>,
+        (get_state, memory): (Py<PyAny>, Option<GeneratorMemory>),
         cuda: Py<PyAny>,
-        module: Py<PyAny>,
+        module: Bound<'_, PyAny>,
         modules: Py<PyDict>,
         python: Py<PyAny>,
     ) -> Self {
-        let source = |slot: &str, path| Source {
+        let py = module.py();
+        let source = |slot: &str, path: &[&str]| Source {
             slot: slot.into(),
-            path,
+            path: path
+                .iter()
+                .map(|name| PyString::intern(py, name).unbind())
+                .collect(),
             known: Mutex::new(None),
         };
         Self {
             get_state,
+            memory,
             cuda,
-            module,
+            module: module.unbind(),
             modules,
             python,
             torch_slot: "rng.torch".into(),
@@ -101,12 +163,9 @@ impl Random {
         if self.cuda.getattr(py, initialized)?.is_truthy(py)? {
             return self.with_python(py, python_too);
         }
-        let state = self.get_state.bind(py).call0()?;
-        let Some((address, bytes)) = reader.dense_bytes(&state)? else {
+        let Some(digest) = self.torch(py, reader)? else {
             return self.with_python(py, python_too);
         };
-        // SAFETY: the state is a dense tensor of so many bytes, and it is alive.
-        let digest = unsafe { digest(address, bytes, 1) }?;
         let mut found = vec![(Arc::clone(&self.torch_slot), digest)];
         if python_too {
             let [python, numpy] = &self.sources;
@@ -124,6 +183,33 @@ impl Random {
             }
         }
         Ok(found)
+    }
+
+    /// The digest of torch's own generator; `None` if its state is no plain tensor.
+    fn torch(&self, py: Python<'_>, reader: &mut Reader) -> PyResult<Option<Digest>> {
+        let read = |reader: &mut Reader| -> PyResult<Option<Digest>> {
+            let state = self.get_state.bind(py).call0()?;
+            let Some((address, bytes)) = reader.dense_bytes(&state)? else {
+                return Ok(None);
+            };
+            // SAFETY: the state is a dense tensor of so many bytes, and it is alive.
+            unsafe { digest(address, bytes, 1) }.map(Some)
+        };
+        let Some(memory) = &self.memory else {
+            return read(reader);
+        };
+        let mut last = memory.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = memory.now();
+        if let Some((bytes, digest)) = &*last
+            && **bytes == *now
+        {
+            return Ok(Some(digest.clone()));
+        }
+        // Copied before: what moves meanwhile is seen as a move the next time.
+        let bytes = now.into();
+        let digest = read(reader)?;
+        *last = digest.clone().map(|digest| (bytes, digest));
+        Ok(digest)
     }
 
     fn python(&self, py: Python<'_>, source: &Source) -> PyResult<Option<Digest>> {
@@ -148,8 +234,8 @@ impl Random {
     ) -> PyResult<Option<Digest>> {
         let py = module.py();
         let mut generator = module.clone();
-        for name in source.path {
-            generator = generator.getattr(PyString::intern(py, name))?;
+        for name in &source.path {
+            generator = generator.getattr(name)?;
         }
         let mut known = source.known.lock().unwrap_or_else(PoisonError::into_inner);
         let address = match &*known {

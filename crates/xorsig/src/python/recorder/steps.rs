@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::entry::Place;
+use super::entry::{LastOwner, Place};
 use super::frame::CallFrame;
 use super::known::{Known, Member, Met};
 use super::role;
@@ -28,6 +28,7 @@ impl State {
         let changed = known.changes(self, py)?;
         let members = known.members(self, optimizer)?;
         let mut group: Option<(usize, Arc<str>)> = None;
+        let mut last = LastOwner::default();
         for member in &members {
             // Known by now: neither owner nor place is used.
             let met = Met {
@@ -35,7 +36,7 @@ impl State {
                 owner: optimizer,
                 place: Place::Group(member.group, 0),
             };
-            let (reading, _) = known.read(self, &member.tensor, met, true)?;
+            let (reading, _) = known.read(self, &member.tensor, met, true, &mut last)?;
             let slot = &member.names.parameter;
             self.gather_named(py, role, slot, Some(&reading), None)?;
             frame.note_recorded(slot.id);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,7 @@ def connect(
                 torch._C._WeakTensorRef,  # type: ignore[attr-defined]
             ),
             "get_state": torch.default_generator.get_state,
+            "generators": _generator_probes() if _is_tested() else None,
             "cuda": torch.cuda,
             "random_module": sys.modules["random"],
             "modules": sys.modules,
@@ -206,6 +207,35 @@ def _probes() -> list[tuple[torch.Tensor, int, int, int]]:
             )
             for t in tensors
         ]
+
+
+def _generator_probes() -> tuple[int, int, list[Callable[[], object]], list[Callable[[], object]]]:
+    """torch's own generator, and another one that may be moved.
+
+    Returns:
+        Addresses of the objects behind both, functions that move the other one, functions that only
+        read it.
+    """
+    probe = torch.Generator()
+    other = torch.Generator().manual_seed(5).get_state()
+
+    def drawing(draw: Callable[..., object], dtype: torch.dtype) -> Callable[[], object]:
+        def move() -> object:
+            with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+                return draw(3, generator=probe, dtype=dtype, device="cpu")
+
+        return move
+
+    moves: list[Callable[[], object]] = [
+        drawing(torch.rand, torch.float32),
+        drawing(torch.randn, torch.float32),
+        drawing(torch.randn, torch.float64),
+        drawing(torch.randperm, torch.int64),
+        lambda: probe.manual_seed(3),
+        lambda: probe.set_state(other),
+    ]
+    looks: list[Callable[[], object]] = [probe.get_state, probe.initial_seed]
+    return torch.default_generator._cdata, probe._cdata, moves, looks
 
 
 def _is_tested() -> bool:
