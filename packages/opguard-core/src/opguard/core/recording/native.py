@@ -210,7 +210,7 @@ def _probes() -> list[tuple[torch.Tensor, int, int, int]]:
 
 
 def _generator_probes() -> tuple[int, int, list[Callable[[], object]], list[Callable[[], object]]]:
-    """torch's own generator, and another one that may be moved.
+    """The generator that torch draws from, and another one that may be moved.
 
     Returns:
         Addresses of the objects behind both, functions that move the other one, functions that only
@@ -235,7 +235,9 @@ def _generator_probes() -> tuple[int, int, list[Callable[[], object]], list[Call
         lambda: probe.set_state(other),
     ]
     looks: list[Callable[[], object]] = [probe.get_state, probe.initial_seed]
-    return torch.default_generator._cdata, probe._cdata, moves, looks
+    generators: list[Any] = [torch.default_generator, probe]
+    address, probe_address = (generator._cdata for generator in generators)
+    return address, probe_address, moves, looks
 
 
 def _is_tested() -> bool:
