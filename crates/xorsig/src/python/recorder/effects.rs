@@ -48,6 +48,8 @@ impl Effects {
     pub fn merge(&self, later: &Self) {
         if !Arc::ptr_eq(&self.0, &later.0) {
             let (mut table, later) = (self.table(), later.table());
+            table.positions.reserve(later.effects.len());
+            table.effects.reserve(later.effects.len());
             for effect in &later.effects {
                 table.add(effect.clone());
             }

@@ -277,8 +277,14 @@ impl Reader {
             return Ok(None);
         };
         let values = fingerprint.values();
-        out.extend(values.iter().flat_map(|value| value.xor.to_le_bytes()));
-        out.extend(values.iter().flat_map(|value| value.mix.to_le_bytes()));
+        let start = out.len();
+        out.resize(start + 8 * values.len(), 0);
+        let (xors, mixes) = out[start..].split_at_mut(4 * values.len());
+        let places = xors.as_chunks_mut().0.iter_mut().zip(mixes.as_chunks_mut().0);
+        for ((xor, mix), value) in places.zip(values) {
+            *xor = value.xor.to_le_bytes();
+            *mix = value.mix.to_le_bytes();
+        }
         Ok(Some(id))
     }
 
@@ -294,21 +300,20 @@ impl Reader {
                 && *known.strides == *view.strides
         };
         let hash = hash_of(view);
-        if !self
-            .layouts
-            .get(&hash)
-            .is_some_and(|all| all.iter().any(same))
-        {
-            let Some(tensor) = tensor else {
-                return Ok(None);
-            };
-            let known = self.intern(tensor, view, sink)?;
-            self.layouts.entry(hash).or_default().push(known);
-        }
-        Ok(self
-            .layouts
-            .get(&hash)
-            .and_then(|all| all.iter().find(|known| same(known))))
+        let known = self.layouts.get(&hash);
+        let position = match known.and_then(|all| all.iter().position(same)) {
+            Some(position) => position,
+            None => {
+                let Some(tensor) = tensor else {
+                    return Ok(None);
+                };
+                let known = self.intern(tensor, view, sink)?;
+                let all = self.layouts.entry(hash).or_default();
+                all.push(known);
+                all.len() - 1
+            }
+        };
+        Ok(self.layouts.get(&hash).map(|all| &all[position]))
     }
 
     fn intern(
