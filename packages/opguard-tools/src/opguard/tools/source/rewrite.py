@@ -17,6 +17,7 @@ from opguard.tools.source.expressions import ExpressionIndex
 from opguard.tools.source.plan import Site
 from opguard.tools.source.spelling import MARK, MODULE, Spelling, import_place
 from opguard.tools.source.text import LineSet, SourceText, Span, collection_paused, parse
+from opguard.tools.source.unchanged import without_unchanged
 from opguard.tools.source.verify import Comparison
 
 
@@ -124,11 +125,10 @@ def verify(parsed: ParsedSource, text: str, sites: Sequence[Site]) -> None:
         raise _file_error(file, f"the instrumented text cannot be encoded: {error}") from error
     if decoded.line_count != parsed.source.line_count:
         raise _file_error(file, "the number of lines changed")
-    lines = zip(parsed.source.lines(), decoded.lines(), strict=True)
-    changed = (number for number, (before, after) in enumerate(lines, 1) if before != after)
-    comparison = Comparison({site.id: site for site in sites}, LineSet(changed, decoded.line_count))
+    shortened = without_unchanged(parsed.tree, parsed.source.lines(), decoded.lines())
+    comparison = Comparison({site.id: site for site in sites}, shortened.places)
     try:
-        difference = comparison.run(parsed.tree, parse(text))
+        difference = comparison.run(parsed.tree, parse(shortened.text))
     except UnusableSourceError as error:
         raise _file_error(file, f"the instrumented text does not parse: {error}") from error
     if difference is not None:

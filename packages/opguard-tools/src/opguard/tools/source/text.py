@@ -85,8 +85,8 @@ class SourceText:
         return self.text[self.line_starts[number - 1] : self.line_starts[number]]
 
     def lines(self) -> list[str]:
-        """All lines with their line ends."""
-        return [self.text[start:end] for start, end in itertools.pairwise(self.line_starts)]
+        """All lines without their line ends."""
+        return _LINE_END.split(self.text) if "\r" in self.text else self.text.split("\n")
 
     def offset(self, line: int, col: int) -> int:
         """Offset into the text of a position of ``ast``.
@@ -150,12 +150,9 @@ class LineSet:
 
     def touches(self, statement: ast.stmt) -> bool:
         """Whether one of the lines is among a statement's, its decorators' included."""
-        first, last = statement.lineno, statement.end_lineno
+        last = statement.end_lineno
         assert last is not None  # the parser sets it
-        decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-        if decorators:
-            first = min(first, decorators[0].lineno)
-        return self._before[last] != self._before[first - 1]
+        return self._before[last] != self._before[first_line(statement) - 1]
 
 
 @contextmanager
@@ -172,6 +169,12 @@ def collection_paused() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def first_line(statement: ast.stmt) -> int:
+    """Where a statement begins, or the expression of its first decorator."""
+    decorators: list[ast.expr] | None = getattr(statement, "decorator_list", None)
+    return decorators[0].lineno if decorators else statement.lineno
 
 
 def node_span(node: ast.expr | ast.stmt) -> Span:

@@ -4,9 +4,8 @@ The original's tree and the instrumented one's are walked side by side. Wherever
 wrapper, the wrapper is taken off, and what is left must equal the first, node by node and line by
 line. A wrapper must be the one that the plan has for exactly this expression.
 
-Two statements of one kind that begin and end at the same positions, with no changed line between
-them, are equal and not walked: what a statement is parsed to depends on its own tokens, and these
-on its own text alone.
+A statement whose text did not change is not among the instrumented ones: a ``pass`` stands for it
+(:mod:`opguard.tools.source.unchanged`).
 
 The instrumented tree need not be compiled as well: it is the original's, which compiles, with calls
 of a name around expressions. The parser refuses deeper nesting long before the compiler does.
@@ -15,11 +14,12 @@ of a name around expressions. The parser refuses deeper nesting long before the 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from opguard.tools.source.kinds import STATEMENTS
+from opguard.tools.source.kinds import BLOCKS, STATEMENTS
 from opguard.tools.source.operators import (
     BINARY_BY_NAME,
     COMPARE_BY_NAME,
@@ -28,7 +28,6 @@ from opguard.tools.source.operators import (
 )
 from opguard.tools.source.plan import Site
 from opguard.tools.source.spelling import is_inserted_import, operator_of, wrapper_of
-from opguard.tools.source.text import LineSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,54 +45,57 @@ class Comparison:
 
     Attributes:
         sites: The plan's callsites of this file by id.
-        changed: Lines whose text differs.
+        unchanged: Line and column of the ``pass`` that stands for each unchanged statement.
         seen: Callsites whose wrapper was found at its expression.
     """
 
     sites: Mapping[int, Site]
-    changed: LineSet
+    unchanged: Mapping[ast.stmt, tuple[int, int]]
     seen: set[int] = field(default_factory=set)
-    _line: int = 1
     _site: int | None = None
 
     def run(self, original: ast.Module, rewritten: ast.Module) -> Difference | None:
-        """Compare; None means that the trees are equal but for the wrappers of all sites."""
+        """Compare; None means that the trees are equal but for the wrappers of all sites.
+
+        The second tree is changed.
+        """
         pairs: list[tuple[Any, Any]] = [(original, rewritten)]
+        line = 1
         while pairs:
             before, after = pairs.pop()
             kind = type(before)
             if type(after) in _WRAPPED:
                 after = self._unwrap(before, after)
             if type(after) is not kind:
-                return self._differs(before, f"{_name(before)} became {_name(after)}")
-            if kind is list:
-                if len(before) != len(after):
-                    after = _without_imports(after)
-                if len(before) != len(after):
-                    return self._differs(
-                        before[:1], f"{len(before)} nodes became {len(after)} in a list"
-                    )
-                pairs.extend(
-                    pair for pair in zip(before, after, strict=True) if not self._unchanged(*pair)
-                )
-                continue
+                if self._stands_for(after, before):
+                    continue
+                line = getattr(before, "lineno", line)
+                return Difference(line, self._site, f"{_name(before)} became {_name(after)}")
             fields = _FIELDS.get(kind)
             if fields is None:
                 if before != after or repr(before) != repr(after):  # 0.0 == -0.0
-                    return self._differs(None, f"{before!r} became {after!r}")
+                    return Difference(line, self._site, f"{before!r} became {after!r}")
                 continue
             if kind in _POSITIONED:
-                self._line = before.lineno
-            old, new = before.__dict__, after.__dict__
-            for name in fields:
-                first, second = old.get(name), new.get(name)
+                line = before.lineno
+            for first, second in zip(fields(before), fields(after), strict=True):
                 if first is second:  # None, interned strings, small numbers, operators
                     continue
                 kind = type(first)
                 if kind is type(second):
-                    if kind in _SCALARS and first == second:
+                    if kind is ast.Name:
+                        if first.id == second.id and first.lineno == second.lineno:
+                            continue
+                    elif kind is list:
+                        if len(first) != len(second):
+                            second = _without_imports(second)
+                        if len(first) != len(second):
+                            line = getattr(first[0], "lineno", line) if first else line
+                            what = f"{len(first)} nodes became {len(second)} in a list"
+                            return Difference(line, self._site, what)
+                        pairs += zip(first, second, strict=True)
                         continue
-                    if kind is ast.Name and first.id == second.id and first.lineno == second.lineno:
+                    elif kind in _SCALARS and first == second:
                         continue
                 pairs.append((first, second))
         missing = self.sites.keys() - self.seen
@@ -102,17 +104,11 @@ class Comparison:
             return Difference(site.line, site.id, "its wrapper is missing")
         return None
 
-    def _unchanged(self, before: Any, after: Any) -> bool:
-        """Whether both are statements with the same text in the same place."""
-        kind = type(before)
-        if kind not in STATEMENTS or type(after) is not kind or _span(before) != _span(after):
+    def _stands_for(self, node: Any, statement: Any) -> bool:
+        """Whether a node is the ``pass`` that was put in for an unchanged statement."""
+        if type(node) is not ast.Pass or type(statement) not in STATEMENTS:
             return False
-        return not self.changed.touches(before) and not self.changed.touches(after)
-
-    def _differs(self, node: Any, what: str) -> Difference:
-        if isinstance(node, list) and node:
-            node = node[0]
-        return Difference(getattr(node, "lineno", self._line), self._site, what)
+        return self.unchanged.get(statement) == (node.lineno, node.col_offset)
 
     def _claim(self, number: ast.expr, node: ast.AST, *kinds: str) -> bool:
         """Whether ``number`` is a site at ``node`` of one of these kinds; note it as seen."""
@@ -135,13 +131,13 @@ class Comparison:
         if isinstance(after, ast.Subscript):
             base = self._argument("subscript", after.value, before, "subscript", "store")
             if base is not None:
-                return _at(after, ast.Subscript(base, after.slice, after.ctx))
+                after.value = base
         elif isinstance(after, ast.For | ast.comprehension):
             iterable = getattr(before, "iter", None)
             if isinstance(iterable, ast.AST):
                 inner = self._argument("iterate", after.iter, iterable, "iterate")
                 if inner is not None:
-                    return _with_iterable(after, inner)
+                    after.iter = inner
         elif isinstance(after, ast.Assign) and isinstance(before, ast.AugAssign):
             return self._unwrap_inplace(before, after)
         return after
@@ -164,7 +160,8 @@ class Comparison:
         if callee is None:
             return after
         if kind == "call":
-            return _at(after, ast.Call(callee, after.args, after.keywords))
+            after.func = callee
+            return after
         arguments = after.args
         if after.keywords or len(arguments) != (1 if kind == "unary" else 2):
             return after
@@ -206,10 +203,16 @@ def _without_imports(statements: list[Any]) -> list[Any]:
     ]
 
 
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    """Fields that must be equal: first the lines, then all but the context."""
-    lines = tuple(name for name in ("lineno", "end_lineno") if name in kind._attributes)
-    return lines + tuple(name for name in kind._fields if name != "ctx")
+def _fields(kind: type[ast.AST]) -> Callable[[Any], tuple[Any, ...]]:
+    """Read the fields that must be equal: the lines, and all but the context."""
+    names = [name for name in kind._fields if name != "ctx"]
+    if "lineno" in kind._attributes:
+        names.append("lineno")
+        if issubclass(kind, ast.expr) or not set(BLOCKS).intersection(names):
+            names.append("end_lineno")  # others end where their last statement does
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda node: tuple(getattr(node, name) for name in names)
 
 
 def _all_kinds(kind: type[ast.AST]) -> Iterator[type[ast.AST]]:
@@ -222,8 +225,8 @@ def _name(node: object) -> str:
     return type(node).__name__
 
 
-_FIELDS: dict[type, tuple[str, ...]] = {kind: _fields(kind) for kind in _all_kinds(ast.AST)}
-_POSITIONED = frozenset(kind for kind in _FIELDS if "lineno" in _FIELDS[kind])
+_FIELDS = {kind: _fields(kind) for kind in _all_kinds(ast.AST)}
+_POSITIONED = frozenset(kind for kind in _FIELDS if "lineno" in kind._attributes)
 _SCALARS = frozenset({int, str})
 _WRAPPED = frozenset({ast.Call, ast.Subscript, ast.For, ast.comprehension, ast.Assign})
 _KINDS: dict[type, str] = {
@@ -239,12 +242,8 @@ def _span(node: Any) -> tuple[int, int, int, int]:
     return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
 
 
-def _at(place: ast.AST, node: ast.AST) -> ast.AST:
-    return ast.copy_location(node, place)
+def _at(place: Any, node: Any) -> ast.AST:
+    """The node with the lines of another."""
+    node.lineno, node.end_lineno = place.lineno, place.end_lineno
+    return node  # type: ignore[no-any-return]
 
-
-def _with_iterable(node: ast.For | ast.comprehension, iterable: ast.expr) -> ast.AST:
-    if isinstance(node, ast.comprehension):
-        return ast.comprehension(node.target, iterable, node.ifs, node.is_async)
-    loop = ast.For(node.target, iterable, node.body, node.orelse, node.type_comment)
-    return _at(node, loop)
