@@ -22,9 +22,9 @@ from opguard.tools.source.kinds import (
     STATEMENTS,
     Comprehension,
 )
-from opguard.tools.source.names import imported_names, names_compiler
+from opguard.tools.source.names import imported_names
 from opguard.tools.source.plan import Kind
-from opguard.tools.source.text import LineSet, SourceText, node_span
+from opguard.tools.source.text import LineSet, SourceText, Span, node_span
 
 _Visitor = Callable[["ExpressionIndex", Any], None]
 _VISITORS: dict[type[ast.AST], _Visitor] = {}
@@ -46,21 +46,25 @@ class ExpressionIndex:
     Args:
         source: Its text.
         tree: Its tree.
-        lines: Only statements with one of these are walked; by default all are.
+        spans: Only expressions at one of these are looked for; by default all are.
 
     Attributes:
         expressions: All of them, by statement and then in source order.
         compiled: Definitions excluded because a compiler reads their source, and its name.
     """
 
-    def __init__(self, source: SourceText, tree: ast.Module, lines: LineSet | None = None) -> None:
+    def __init__(
+        self, source: SourceText, tree: ast.Module, spans: frozenset[Span] | None = None
+    ) -> None:
         imports = imported_names(tree)
         self.expressions: list[Expression] = []
-        self.compiled: dict[Definition, str] = (
-            compiled_definitions(tree, imports) if names_compiler(source.text) else {}
-        )
+        self.compiled: dict[Definition, str] = compiled_definitions(source, tree, imports)
         self._rules = refusals.Rules.of_module(source, tree, imports)
-        self._lines = lines
+        self._spans = spans
+        self._lines: LineSet | None = None
+        if spans is not None:
+            known = {span[0] for span in spans if span[0] <= source.line_count}
+            self._lines = LineSet(known, source.line_count)
         self._statement = (1, 0)
         self._prefix = ""
         self._qualname = "<module>"
@@ -92,8 +96,9 @@ class ExpressionIndex:
     def _add(
         self, node: ast.expr | ast.AugAssign, kind: Kind, owner: ast.AST, refusal: str | None
     ) -> None:
-        span = node_span(node)
-        anchor = span
+        span = anchor = node_span(node)
+        if self._spans is not None and span not in self._spans:
+            return
         if self._format is not None:
             refusal = refusals.inside_format(kind) or refusal
             anchor = node_span(self._format) if COMPREHENSION_FRAMES else span
@@ -111,7 +116,7 @@ class ExpressionIndex:
             )
         )
 
-    def _visit(self, node: ast.AST) -> None:
+    def _visit(self, node: ast.AST | None) -> None:
         """Visit a node; a statement becomes the place of what it contains."""
         kind = type(node)
         if kind in LEAVES:
@@ -221,7 +226,9 @@ class ExpressionIndex:
         self._body(node.body)
 
     def _annotation(self, node: ast.expr | None) -> None:
-        if node is not None:
+        if node is None or self._rules.annotation is None:
+            self._visit(node)
+        else:
             with self._within(_blocked=self._blocked or self._rules.annotation):
                 self._visit(node)
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import ast
 
-from opguard.tools.source.kinds import walk
-from opguard.tools.source.names import dotted, source_compiler
+from opguard.tools.source.kinds import walk, walk_statements
+from opguard.tools.source.names import (
+    compiler_words,
+    dotted,
+    source_compiler,
+)
+from opguard.tools.source.text import SourceText
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def compiled_definitions(tree: ast.Module, imports: dict[str, str]) -> dict[Definition, str]:
+def compiled_definitions(
+    source: SourceText, tree: ast.Module, imports: dict[str, str]
+) -> dict[Definition, str]:
     """Functions and classes that are compiled from their source, each with the compiler's name.
 
     Found are definitions under such a decorator, those whose name is handed to such a compiler
@@ -20,23 +27,26 @@ def compiled_definitions(tree: ast.Module, imports: dict[str, str]) -> dict[Defi
     scripted elsewhere cannot be seen here.
 
     Args:
+        source: Text of the module.
         tree: The module.
         imports: What its imported names stand for.
 
     Source:
         Protocol requirement C3.
     """
-    nodes = list(walk(tree))
+    words = compiler_words(imports)
+    if not any(word in source.text for word in words):
+        return {}
     found: dict[Definition, str] = {}
     by_name: dict[str, list[Definition]] = {}
-    for node in nodes:
+    for node in walk_statements(tree):
         if isinstance(node, _DEFINITION):
             by_name.setdefault(node.name, []).append(node)
             for decorator in node.decorator_list:
                 compiler = source_compiler(decorator, imports)
                 if compiler is not None:
                     found.setdefault(node, compiler)
-    for node in nodes:
+    for node in walk(tree, source.lines_with(words)):
         if isinstance(node, ast.Call) and node.args:
             compiler = source_compiler(node.func, imports)
             if compiler is not None:

@@ -6,6 +6,8 @@ import ast
 import sys
 from collections.abc import Iterator
 
+from opguard.tools.source.text import LineSet
+
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 FRAME_NAMES: dict[type[ast.AST], str] = {
@@ -40,14 +42,20 @@ LEAVES = frozenset(
 """Types that hold no expression: most of a tree's fields."""
 
 
-def walk(tree: ast.AST) -> Iterator[ast.AST]:
+def walk(tree: ast.AST, lines: LineSet | None = None) -> Iterator[ast.AST]:
     """A node and everything in it but names, constants and operators, in any order.
 
     ``ast.walk`` takes several times as long.
+
+    Args:
+        tree: The node.
+        lines: Statements without one of these are left out; by default none are.
     """
     pending = [tree]
     while pending:
         node = pending.pop()
+        if lines is not None and type(node) in STATEMENTS and not lines.touches(node):  # type: ignore[arg-type]
+            continue
         yield node
         for value in node.__dict__.values():
             if type(value) is list:

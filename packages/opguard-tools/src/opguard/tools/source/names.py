@@ -7,7 +7,6 @@ Only as much as is needed to recognise a decorator or a builtin under any spelli
 from __future__ import annotations
 
 import ast
-import re
 
 from opguard.tools.source.kinds import walk_statements
 
@@ -20,7 +19,8 @@ _FRAME_FUNCTIONS = frozenset({"_getframe", "_getframemodulename", "_current_fram
 _INSPECT_FUNCTIONS = frozenset({"currentframe", "stack", "trace", "getouterframes"})
 
 _COMPILERS = frozenset({"jit", "njit", "script", "script_method", "script_if_tracing", "autotune"})
-_COMPILER_WORD = re.compile(rf"\b(?:{'|'.join(sorted(_COMPILERS))}|jit\.export)\b")
+_COMPILER_WORDS = frozenset({"jit", "script", "autotune", "export"})
+"""Each name of a compiler has one of these in its last part."""
 _COMPILER_PACKAGES = frozenset({"torch", "triton", "numba", "jax"})
 
 
@@ -71,11 +71,12 @@ def uses_caller_frame(callee: ast.expr, imports: dict[str, str]) -> bool:
     return last in _FRAME_FUNCTIONS or (package == "inspect" and last in _INSPECT_FUNCTIONS)
 
 
-def names_compiler(text: str) -> bool:
-    """Whether a module's text has any word that ``source_compiler`` could recognise."""
-    # The plain searches are many times as fast, and most modules have none of the three.
-    possible = "jit" in text or "script" in text or "autotune" in text
-    return possible and _COMPILER_WORD.search(text) is not None
+def compiler_words(imports: dict[str, str]) -> frozenset[str]:
+    """Words of which one stands wherever ``source_compiler`` could recognise a name."""
+    last = _COMPILERS | _COMPILER_WORDS
+    return _COMPILER_WORDS.union(
+        name for name, full in imports.items() if full.rpartition(".")[2] in last
+    )
 
 
 def source_compiler(node: ast.expr, imports: dict[str, str]) -> str | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass
 
 from opguard.tools.source.jit import Definition
-from opguard.tools.source.kinds import FORMAT_POSITIONS
+from opguard.tools.source.kinds import FORMAT_POSITIONS, walk
 from opguard.tools.source.names import uses_caller_frame
 from opguard.tools.source.operators import COMPARE
 from opguard.tools.source.plan import Kind
@@ -18,8 +17,6 @@ TEMPLATE = "a template string keeps the text of its expressions"
 _OLD_FORMAT = "positions inside an f-string are not usable on Python 3.11"
 _SELF_DOCUMENTING = "an f-string with = shows the text of its expression"
 _FORMAT_ATTRIBUTE = "the wrapped form of an attribute needs quotes, which may end the f-string"
-_NAMES_GETATTR = re.compile(r"\b(?:def|class)[\s\\]+getattr\b|\bgetattr\b(?!\s*\()")
-"""A use of the name that is more than a call of it; only such a use can bind it."""
 _ANNOTATION = "annotations are kept as text (from __future__ import annotations)"
 
 
@@ -48,8 +45,11 @@ class Rules:
             and any(alias.name == "annotations" for alias in node.names)
             for node in tree.body
         )
-        named = "getattr" in source.text and _NAMES_GETATTR.search(source.text) is not None
-        rebound = named and any(map(_binds_getattr, ast.walk(tree)))
+        rebound = "getattr" in source.text and any(
+            _binds_getattr(inner)
+            for node in walk(tree, source.lines_with(["getattr"]))
+            for inner in ast.iter_child_nodes(node)
+        )
         return cls(source, imports, rebound, _ANNOTATION if future else None)
 
     def call(self, node: ast.Call) -> str | None:

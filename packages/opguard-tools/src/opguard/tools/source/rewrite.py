@@ -16,7 +16,7 @@ from opguard.tools.source.expression import Expression
 from opguard.tools.source.expressions import ExpressionIndex
 from opguard.tools.source.plan import Site
 from opguard.tools.source.spelling import MARK, MODULE, Spelling, import_place
-from opguard.tools.source.text import LineSet, SourceText, Span, collection_paused, parse
+from opguard.tools.source.text import SourceText, Span, collection_paused, parse
 from opguard.tools.source.unchanged import without_unchanged
 from opguard.tools.source.verify import Comparison
 
@@ -35,7 +35,7 @@ class ParsedSource:
 
         Args:
             content: The file's bytes.
-            sites: Only statements that hold one of these are indexed; by default all are.
+            sites: Only these expressions are indexed; by default all are.
 
         Raises:
             UnusableSourceError: It cannot be decoded or parsed, or is instrumented already.
@@ -50,11 +50,8 @@ class ParsedSource:
         try:
             with collection_paused():
                 tree = parse(source.text)
-                lines = None
-                if sites is not None:
-                    known = {site.line for site in sites if site.line <= source.line_count}
-                    lines = LineSet(known, source.line_count)
-                return cls(source, tree, ExpressionIndex(source, tree, lines))
+                spans = None if sites is None else frozenset(site.span for site in sites)
+                return cls(source, tree, ExpressionIndex(source, tree, spans))
         except RecursionError as error:
             raise UnusableSourceError(
                 "The source is nested too deeply to be analysed. Leave the file out.",

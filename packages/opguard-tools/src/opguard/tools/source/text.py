@@ -8,6 +8,7 @@ a node becomes an offset into the decoded text, and the text goes back to the fi
 from __future__ import annotations
 
 import ast
+import bisect
 import codecs
 import gc
 import itertools
@@ -87,6 +88,16 @@ class SourceText:
     def lines(self) -> list[str]:
         """All lines without their line ends."""
         return _LINE_END.split(self.text) if "\r" in self.text else self.text.split("\n")
+
+    def lines_with(self, words: Iterable[str]) -> LineSet:
+        """Lines that hold one of these words, be it within a longer one."""
+        found: list[int] = []
+        for word in words:
+            at = self.text.find(word)
+            while at >= 0:
+                found.append(bisect.bisect(self.line_starts, at))
+                at = self.text.find(word, at + 1)
+        return LineSet(found, self.line_count)
 
     def offset(self, line: int, col: int) -> int:
         """Offset into the text of a position of ``ast``.
