@@ -27,6 +27,12 @@ FORMAT_POSITIONS = sys.version_info >= (3, 12)
 BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
 """Fields of a compound statement that hold other statements, in source order."""
 
+BLOCKS_OF: dict[type[ast.AST], tuple[str, ...]] = {
+    kind: tuple(name for name in BLOCKS if name in kind._fields)
+    for kind in (ast.Module, *ast.stmt.__subclasses__(), ast.ExceptHandler, ast.match_case)
+}
+"""Those fields of each kind of node."""
+
 STATEMENTS = frozenset(ast.stmt.__subclasses__())
 
 LEAVES = frozenset(
@@ -71,7 +77,5 @@ def walk_statements(tree: ast.Module) -> Iterator[ast.stmt]:
         node = pending.pop()
         if isinstance(node, ast.stmt):
             yield node
-        for name in BLOCKS:
-            block = getattr(node, name, None)
-            if block:
-                pending += block
+        for name in BLOCKS_OF[type(node)]:
+            pending += getattr(node, name)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from opguard.tools.source.kinds import BLOCKS, STATEMENTS
+from opguard.tools.source.kinds import BLOCKS_OF, STATEMENTS
 from opguard.tools.source.text import LineSet, first_line
 
 _INDENTATION = " \t\f"
@@ -46,8 +46,8 @@ def without_unchanged(tree: ast.Module, before: list[str], after: list[str]) -> 
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
-        for name in BLOCKS:
-            for inner in getattr(node, name, ()):
+        for name in BLOCKS_OF[type(node)]:
+            for inner in getattr(node, name):
                 if type(inner) in STATEMENTS and not changed.touches(inner):
                     first, last = first_line(inner), inner.end_lineno
                     indentation = _indentation(inner, lines[first - 1], lines[last - 1])

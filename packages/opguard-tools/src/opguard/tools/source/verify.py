@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from opguard.tools.source.kinds import BLOCKS, STATEMENTS
+from opguard.tools.source.kinds import BLOCKS_OF, STATEMENTS
 from opguard.tools.source.operators import (
     BINARY_BY_NAME,
     COMPARE_BY_NAME,
@@ -76,17 +76,19 @@ class Comparison:
                 if before != after or repr(before) != repr(after):  # 0.0 == -0.0
                     return Difference(line, self._site, f"{before!r} became {after!r}")
                 continue
+            texts, children = fields
             if kind in _POSITIONED:
                 line = before.lineno
-            for first, second in zip(fields(before), fields(after), strict=True):
-                if first is second:  # None, interned strings, small numbers, operators
+            if texts is not None and texts(before) != texts(after):
+                what = f"{texts(before)!r} became {texts(after)!r}"
+                return Difference(line, self._site, what)
+            for name in children:
+                first, second = getattr(before, name), getattr(after, name)
+                if first is second:  # None, interned strings, operators
                     continue
                 kind = type(first)
                 if kind is type(second):
-                    if kind is ast.Name:
-                        if first.id == second.id and first.lineno == second.lineno:
-                            continue
-                    elif kind is list:
+                    if kind is list:
                         if len(first) != len(second):
                             second = _without_imports(second)
                         if len(first) != len(second):
@@ -95,7 +97,7 @@ class Comparison:
                             return Difference(line, self._site, what)
                         pairs += zip(first, second, strict=True)
                         continue
-                    elif kind in _SCALARS and first == second:
+                    if kind is ast.Name and first.id == second.id and first.lineno == second.lineno:
                         continue
                 pairs.append((first, second))
         missing = self.sites.keys() - self.seen
@@ -203,16 +205,13 @@ def _without_imports(statements: list[Any]) -> list[Any]:
     ]
 
 
-def _fields(kind: type[ast.AST]) -> Callable[[Any], tuple[Any, ...]]:
-    """Read the fields that must be equal: the lines, and all but the context."""
-    names = [name for name in kind._fields if name != "ctx"]
-    if "lineno" in kind._attributes:
-        names.append("lineno")
-        if issubclass(kind, ast.expr) or not set(BLOCKS).intersection(names):
-            names.append("end_lineno")  # others end where their last statement does
-    if len(names) > 1:
-        return operator.attrgetter(*names)
-    return lambda node: tuple(getattr(node, name) for name in names)
+def _fields(kind: type[ast.AST]) -> tuple[Callable[[Any], object] | None, tuple[str, ...]]:
+    """What must be equal: a reader of lines and names, and the fields with nodes and values."""
+    names = [name for name in (*kind._fields, *kind._attributes) if name in _TEXTS]
+    if "end_lineno" in names and BLOCKS_OF.get(kind):
+        names.remove("end_lineno")  # it ends where its last statement does
+    children = tuple(name for name in kind._fields if name not in _TEXTS and name != "ctx")
+    return operator.attrgetter(*names) if names else None, children
 
 
 def _all_kinds(kind: type[ast.AST]) -> Iterator[type[ast.AST]]:
@@ -225,9 +224,9 @@ def _name(node: object) -> str:
     return type(node).__name__
 
 
+_TEXTS = frozenset({"id", "attr", "arg", "lineno", "end_lineno"})
 _FIELDS = {kind: _fields(kind) for kind in _all_kinds(ast.AST)}
 _POSITIONED = frozenset(kind for kind in _FIELDS if "lineno" in kind._attributes)
-_SCALARS = frozenset({int, str})
 _WRAPPED = frozenset({ast.Call, ast.Subscript, ast.For, ast.comprehension, ast.Assign})
 _KINDS: dict[type, str] = {
     ast.Call: "call",
