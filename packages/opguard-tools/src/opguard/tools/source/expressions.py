@@ -132,12 +132,14 @@ class ExpressionIndex:
             _VISITORS.get(kind, ExpressionIndex._children)(self, node)
 
     def _children(self, node: ast.AST) -> None:
-        for value in node.__dict__.values():
-            if type(value) is list:
+        for name in node._fields:
+            value = getattr(node, name)
+            kind = type(value)
+            if kind is list:
                 for item in value:
                     if type(item) not in LEAVES:
                         self._visit(item)
-            elif type(value) not in LEAVES:
+            elif kind not in LEAVES:
                 self._visit(value)
 
     # Expressions that can be recorded.

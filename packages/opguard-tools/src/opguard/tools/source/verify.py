@@ -155,8 +155,6 @@ class Comparison:
         return call.args[1]
 
     def _unwrap_call(self, before: ast.AST, after: ast.Call) -> ast.AST:
-        if not isinstance(after.func, ast.Call) or wrapper_of(after.func.func) != "site":
-            return after
         kind = _KINDS.get(type(before))
         callee = None if kind is None else self._argument("site", after.func, before, kind)
         if callee is None:
