@@ -163,7 +163,11 @@ class LineSet:
         """Whether one of the lines is among a statement's, its decorators' included."""
         last = statement.end_lineno
         assert last is not None  # the parser sets it
-        return self._before[last] != self._before[first_line(statement) - 1]
+        return self.between(first_line(statement), last)
+
+    def between(self, first: int, last: int) -> bool:
+        """Whether one of the lines is among these."""
+        return self._before[last] != self._before[first - 1]
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """Instrumented source without the statements that it shares with the original.
 
 A statement whose lines are the same in both, and hold nothing else but a comment, is replaced by
-``pass``. What is left is parsed in half the time, and shows as much: where a ``pass`` is parsed
-that begins at the same place, a statement begins in the whole text too, with the same nesting and
-outside of brackets and strings. From there its own text decides what it is parsed to. It ends
-where it ended in the original, because nothing that goes on with a statement may follow ``pass``.
+``pass``; where only the header of a compound statement is the same, by the shortest header that
+may be followed by the same clauses. What is left is parsed in less time, and shows as much. Where
+a stand-in is parsed at its place, a statement begins in the whole text too, with the same nesting
+and outside of brackets and strings. From there its own text decides what it is parsed to. It ends
+where it ended in the original, because nothing that goes on with it may follow the stand-in.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from opguard.tools.source.kinds import BLOCKS_OF, STATEMENTS
+from opguard.tools.source.kinds import BLOCKS_OF
 from opguard.tools.source.text import LineSet, first_line
 
 _INDENTATION = " \t\f"
+_HEADERS: dict[type[ast.AST], str] = {
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), "with _:"),
+    **dict.fromkeys((ast.With, ast.AsyncWith), "with _:"),
+    **dict.fromkeys((ast.For, ast.AsyncFor, ast.While), "while _:"),
+    ast.If: "if _:",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +31,7 @@ class Shortened:
 
     Attributes:
         text: It, with as many lines as the whole.
-        places: Line and column of the ``pass`` that stands for each statement left out.
+        places: Line and column of the stand-in for each statement of which something is left out.
     """
 
     text: str
@@ -39,33 +46,53 @@ def without_unchanged(tree: ast.Module, before: list[str], after: list[str]) -> 
         before: Its lines, without their ends.
         after: As many lines of instrumented source.
     """
-    pairs = zip(before, after, strict=True)
-    changed = LineSet((number for number, (old, new) in enumerate(pairs, 1) if old != new), len(after))
+    pairs = enumerate(zip(before, after, strict=True), 1)
+    changed = LineSet((number for number, (old, new) in pairs if old != new), len(after))
     lines = after.copy()
     places: dict[ast.stmt, tuple[int, int]] = {}
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
+        if isinstance(node, ast.stmt):
+            first = first_line(node)
+            last, stand_in = _stand_in(node, first, changed, lines)
+            if stand_in:
+                indentation = _indentation(lines[first - 1])
+                lines[first - 1 : last] = [indentation + stand_in, *[""] * (last - first)]
+                places[node] = (first, len(indentation))
+            if stand_in == "pass":
+                continue
         for name in BLOCKS_OF[type(node)]:
-            for inner in getattr(node, name):
-                if type(inner) in STATEMENTS and not changed.touches(inner):
-                    first, last = first_line(inner), inner.end_lineno
-                    indentation = _indentation(inner, lines[first - 1], lines[last - 1])
-                    if indentation is not None:
-                        lines[first - 1 : last] = [indentation + "pass", *[""] * (last - first)]
-                        places[inner] = (first, len(indentation))
-                        continue
-                pending.append(inner)
+            pending += getattr(node, name)
     return Shortened("\n".join(lines), places)
 
 
-def _indentation(statement: ast.stmt, first: str, last: str) -> str | None:
-    """What stands before a statement on its first line; None if it shares its lines."""
-    begin = len(first) - len(first.lstrip(_INDENTATION))
+def _stand_in(
+    statement: ast.stmt, first: int, changed: LineSet, lines: list[str]
+) -> tuple[int, str]:
+    """Last of the lines to leave out, and what stands for them: nothing if they have to stay."""
+    last: int = statement.end_lineno  # type: ignore[assignment]  # the parser sets it
+    if not _begins(statement, lines[first - 1]):
+        return last, ""
+    if not changed.between(first, last):
+        rest = lines[last - 1].encode()[statement.end_col_offset :].lstrip(_INDENTATION.encode())
+        return last, "pass" if rest[:1] in (b"", b"#") else ""
+    header = _HEADERS.get(type(statement))
+    if header is None:
+        return last, ""
+    body: ast.stmt = statement.body[0]  # type: ignore[attr-defined]
+    last = first_line(body) - 1
+    alone = first <= last and _begins(body, lines[last]) and not lines[last - 1].endswith("\\")
+    return last, header if alone and not changed.between(first, last) else ""
+
+
+def _begins(statement: ast.stmt, line: str) -> bool:
+    """Whether nothing stands before a statement on its first line."""
+    begin = len(_indentation(line))
     if getattr(statement, "decorator_list", None):
-        begins = first.startswith("@", begin)  # which may stand above its expression
-    else:
-        begins = begin == statement.col_offset and not first.startswith("elif", begin)
-    end: int = statement.end_col_offset  # type: ignore[assignment]  # the parser sets it
-    rest = last.encode()[end:].lstrip(_INDENTATION.encode())
-    return first[:begin] if begins and rest[:1] in (b"", b"#") else None
+        return line.startswith("@", begin)  # which may stand above its expression
+    return begin == statement.col_offset and not line.startswith("elif", begin)
+
+
+def _indentation(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(_INDENTATION))]

@@ -4,8 +4,8 @@ The original's tree and the instrumented one's are walked side by side. Wherever
 wrapper, the wrapper is taken off, and what is left must equal the first, node by node and line by
 line. A wrapper must be the one that the plan has for exactly this expression.
 
-A statement whose text did not change is not among the instrumented ones: a ``pass`` stands for it
-(:mod:`opguard.tools.source.unchanged`).
+A statement whose text did not change is not in the second tree: a ``pass`` stands for it, and
+another header for a header that did not change (:mod:`opguard.tools.source.unchanged`).
 
 The instrumented tree need not be compiled as well: it is the original's, which compiles, with calls
 of a name around expressions. The parser refuses deeper nesting long before the compiler does.
@@ -45,7 +45,8 @@ class Comparison:
 
     Attributes:
         sites: The plan's callsites of this file by id.
-        unchanged: Line and column of the ``pass`` that stands for each unchanged statement.
+        unchanged: Line and column of what stands for each statement that did not change, or whose
+            header did not.
         seen: Callsites whose wrapper was found at its expression.
     """
 
@@ -64,24 +65,29 @@ class Comparison:
         while pairs:
             before, after = pairs.pop()
             kind = type(before)
-            if type(after) in _WRAPPED:
-                after = self._unwrap(before, after)
-            if type(after) is not kind:
-                if self._stands_for(after, before):
+            place = self.unchanged.get(before) if kind in STATEMENTS else None
+            if place is not None:
+                if place != (after.lineno, after.col_offset):
+                    return Difference(before.lineno, None, f"the {_name(before)} is not there")
+                if type(after) is ast.Pass:
                     continue
-                line = getattr(before, "lineno", line)
-                return Difference(line, self._site, f"{_name(before)} became {_name(after)}")
-            fields = _FIELDS.get(kind)
-            if fields is None:
-                if before != after or repr(before) != repr(after):  # 0.0 == -0.0
-                    return Difference(line, self._site, f"{before!r} became {after!r}")
-                continue
-            texts, children = fields
-            if kind in _POSITIONED:
-                line = before.lineno
-            if texts is not None and texts(before) != texts(after):
-                what = f"{texts(before)!r} became {texts(after)!r}"
-                return Difference(line, self._site, what)
+                children = BLOCKS_OF[kind]
+            else:
+                if type(after) in _WRAPPED:
+                    after = self._unwrap(before, after)
+                if type(after) is not kind:
+                    line = getattr(before, "lineno", line)
+                    return Difference(line, self._site, f"{_name(before)} became {_name(after)}")
+                if kind not in _FIELDS:
+                    if before != after or repr(before) != repr(after):  # 0.0 == -0.0
+                        return Difference(line, self._site, f"{before!r} became {after!r}")
+                    continue
+                texts, children = _FIELDS[kind]
+                if kind in _POSITIONED:
+                    line = before.lineno
+                if texts is not None and texts(before) != texts(after):
+                    what = f"{texts(before)!r} became {texts(after)!r}"
+                    return Difference(line, self._site, what)
             for name in children:
                 first, second = getattr(before, name), getattr(after, name)
                 if first is second:  # None, interned strings, operators
@@ -105,12 +111,6 @@ class Comparison:
             site = self.sites[min(missing)]
             return Difference(site.line, site.id, "its wrapper is missing")
         return None
-
-    def _stands_for(self, node: Any, statement: Any) -> bool:
-        """Whether a node is the ``pass`` that was put in for an unchanged statement."""
-        if type(node) is not ast.Pass or type(statement) not in STATEMENTS:
-            return False
-        return self.unchanged.get(statement) == (node.lineno, node.col_offset)
 
     def _claim(self, number: ast.expr, node: ast.AST, *kinds: str) -> bool:
         """Whether ``number`` is a site at ``node`` of one of these kinds; note it as seen."""
