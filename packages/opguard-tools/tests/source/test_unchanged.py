@@ -120,10 +120,11 @@ z = t(
     v.w
 """.replace("\t", "    ")
 PIECES = (
-    *("\n", "\n\n", " ", "    ", "\t", "\\\n", ";", ":", ",", ".", "(", ")", "[", "]", "'", "'''"),
-    *('"""', "#", "@", "=", "==", "+", "-", "not ", "*", "x", "pass", "pass\n", "if _:", "with _:"),
-    *("while _:", "else:", "else: pass\n", "elif x:", "except: pass\n", "finally: pass\n", "case _:"),
-    *("async ", "await ", "lambda: ", "def f(): ", "class C: ", "return ", "0", "\x0c", "if x else y"),
+    *("\n", "\n\n", " ", "    ", "\t", "\x0c", "\\\n", ";", ":", ",", ".", "(", ")", "[", "]"),
+    *("'", "'''", '"""', "#", "@", "=", "==", "+", "-", "not ", "*", "x", "0", "if x else y"),
+    *("pass", "pass\n", "if _:", "with _:", "while _:", "else:", "else: pass\n", "elif x:"),
+    *("except: pass\n", "finally: pass\n", "case _:", "async ", "await ", "lambda: "),
+    *("def f(): ", "class C: ", "return "),
 )
 
 

@@ -116,7 +116,7 @@ class ExpressionIndex:
             )
         )
 
-    def _visit(self, node: ast.AST | None) -> None:
+    def _visit(self, node: ast.AST) -> None:
         """Visit a node; a statement becomes the place of what it contains."""
         kind = type(node)
         if kind in LEAVES:
@@ -228,7 +228,9 @@ class ExpressionIndex:
         self._body(node.body)
 
     def _annotation(self, node: ast.expr | None) -> None:
-        if node is None or self._rules.annotation is None:
+        if node is None:
+            return
+        if self._rules.annotation is None:
             self._visit(node)
         else:
             with self._within(_blocked=self._blocked or self._rules.annotation):

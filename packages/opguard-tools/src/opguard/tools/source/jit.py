@@ -5,11 +5,7 @@ from __future__ import annotations
 import ast
 
 from opguard.tools.source.kinds import walk, walk_statements
-from opguard.tools.source.names import (
-    compiler_words,
-    dotted,
-    source_compiler,
-)
+from opguard.tools.source.names import compiler_words, dotted, source_compiler
 from opguard.tools.source.text import SourceText
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -39,13 +35,13 @@ def compiled_definitions(
         return {}
     found: dict[Definition, str] = {}
     by_name: dict[str, list[Definition]] = {}
-    for node in walk_statements(tree):
-        if isinstance(node, _DEFINITION):
-            by_name.setdefault(node.name, []).append(node)
-            for decorator in node.decorator_list:
+    for statement in walk_statements(tree):
+        if isinstance(statement, _DEFINITION):
+            by_name.setdefault(statement.name, []).append(statement)
+            for decorator in statement.decorator_list:
                 compiler = source_compiler(decorator, imports)
                 if compiler is not None:
-                    found.setdefault(node, compiler)
+                    found.setdefault(statement, compiler)
     for node in walk(tree, source.lines_with(words)):
         if isinstance(node, ast.Call) and node.args:
             compiler = source_compiler(node.func, imports)

@@ -27,13 +27,13 @@ FORMAT_POSITIONS = sys.version_info >= (3, 12)
 BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
 """Fields of a compound statement that hold other statements, in source order."""
 
-BLOCKS_OF: dict[type[ast.AST], tuple[str, ...]] = {
-    kind: tuple(name for name in BLOCKS if name in kind._fields)
-    for kind in (ast.Module, *ast.stmt.__subclasses__(), ast.ExceptHandler, ast.match_case)
-}
-"""Those fields of each kind of node."""
-
 STATEMENTS = frozenset(ast.stmt.__subclasses__())
+
+_HOLDERS: frozenset[type[ast.AST]] = frozenset({ast.Module, ast.ExceptHandler, ast.match_case})
+BLOCKS_OF: dict[type[ast.AST], tuple[str, ...]] = {
+    kind: tuple(name for name in BLOCKS if name in kind._fields) for kind in STATEMENTS | _HOLDERS
+}
+"""Those of these fields that each kind of node has, by kind."""
 
 LEAVES = frozenset(
     {

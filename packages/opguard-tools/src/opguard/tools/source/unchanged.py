@@ -55,13 +55,14 @@ def without_unchanged(tree: ast.Module, before: list[str], after: list[str]) -> 
         node = pending.pop()
         if isinstance(node, ast.stmt):
             first = first_line(node)
-            last, stand_in = _stand_in(node, first, changed, lines)
-            if stand_in:
+            found = _stand_in(node, first, changed, lines)
+            if found is not None:
+                last, stand_in = found
                 indentation = _indentation(lines[first - 1])
                 lines[first - 1 : last] = [indentation + stand_in, *[""] * (last - first)]
                 places[node] = (first, len(indentation))
-            if stand_in == "pass":
-                continue
+                if stand_in == "pass":
+                    continue
         for name in BLOCKS_OF[type(node)]:
             pending += getattr(node, name)
     return Shortened("\n".join(lines), places)
@@ -69,28 +70,32 @@ def without_unchanged(tree: ast.Module, before: list[str], after: list[str]) -> 
 
 def _stand_in(
     statement: ast.stmt, first: int, changed: LineSet, lines: list[str]
-) -> tuple[int, str]:
-    """Last of the lines to leave out, and what stands for them: nothing if they have to stay."""
-    last: int = statement.end_lineno  # type: ignore[assignment]  # the parser sets it
+) -> tuple[int, str] | None:
+    """Last of the lines to leave out, and what stands for them; None if they have to stay."""
     if not _begins(statement, lines[first - 1]):
-        return last, ""
+        return None
+    last: int = statement.end_lineno  # type: ignore[assignment]  # the parser sets it
     if not changed.between(first, last):
         rest = lines[last - 1].encode()[statement.end_col_offset :].lstrip(_INDENTATION.encode())
-        return last, "pass" if rest[:1] in (b"", b"#") else ""
+        return (last, "pass") if rest[:1] in (b"", b"#") else None
     header = _HEADERS.get(type(statement))
     if header is None:
-        return last, ""
+        return None
     body: ast.stmt = statement.body[0]  # type: ignore[attr-defined]
     last = first_line(body) - 1
-    alone = first <= last and _begins(body, lines[last]) and not lines[last - 1].endswith("\\")
-    return last, header if alone and not changed.between(first, last) else ""
+    if first > last or changed.between(first, last) or lines[last - 1].endswith("\\"):
+        return None
+    return (last, header) if _begins(body, lines[last]) else None
 
 
 def _begins(statement: ast.stmt, line: str) -> bool:
-    """Whether nothing stands before a statement on its first line."""
+    """Whether nothing stands before a statement on its first line.
+
+    A decorator's ``@`` may stand above its expression, and an ``elif`` is parsed to an ``if``.
+    """
     begin = len(_indentation(line))
     if getattr(statement, "decorator_list", None):
-        return line.startswith("@", begin)  # which may stand above its expression
+        return line.startswith("@", begin)
     return begin == statement.col_offset and not line.startswith("elif", begin)
 
 

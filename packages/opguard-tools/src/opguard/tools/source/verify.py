@@ -243,4 +243,3 @@ def _at(place: Any, node: Any) -> ast.AST:
     """The node with the lines of another."""
     node.lineno, node.end_lineno = place.lineno, place.end_lineno
     return node  # type: ignore[no-any-return]
-
