@@ -66,6 +66,22 @@ def test_function_handed_to_a_compiler_and_what_it_calls_are_excluded() -> None:
     assert compiled(source) == dict.fromkeys(["f", "helper", "deep", "Model"], "torch.jit.script")
 
 
+@pytest.mark.parametrize(
+    ("imports", "call"),
+    [
+        ("from torch.jit import script as s", "s(f)"),
+        ("from torch.jit import export as s", "s(f)"),
+        ("from torch import jit as j", "j.export(f)"),
+        ("import torch.jit as j", "[\n  j\n  .script(\n    f)]"),
+        ("import functools, numba", "functools.partial(numba.njit, cache=True)(f)"),
+    ],
+)
+def test_function_handed_to_a_compiler_under_another_name_is_excluded(
+    imports: str, call: str
+) -> None:
+    assert list(compiled(f"{imports}\ndef f(x): return x\ndef g():\n  fast = {call}\n")) == ["f"]
+
+
 def test_nothing_in_a_compiled_function_is_wrapped_and_the_rest_is() -> None:
     source = (
         "import triton\n"

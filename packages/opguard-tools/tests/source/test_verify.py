@@ -129,6 +129,18 @@ def test_text_that_its_encoding_lacks_is_refused(all_sites: AllSites) -> None:
         verify(parsed, text.replace("latin-1", "ascii  ") + "# \xe9\n", sites)
 
 
+@pytest.mark.parametrize("moved", ["if a\n else\n b)", "if\n a else b\n)"])
+def test_a_name_on_another_line_is_found(moved: str, all_sites: AllSites) -> None:
+    content = b"x = (f(1) if\n a else\n b)\n"
+    sites = all_sites(content)
+    parsed = ParsedSource.of(content)
+    text = rewrite(parsed, sites)
+    verify(parsed, text, sites)
+    assert "if\n a else\n b)" in text
+    with pytest.raises(RewriteError):
+        verify(parsed, text.replace("if\n a else\n b)", moved), sites)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -19,8 +19,8 @@ _FRAME_FUNCTIONS = frozenset({"_getframe", "_getframemodulename", "_current_fram
 _INSPECT_FUNCTIONS = frozenset({"currentframe", "stack", "trace", "getouterframes"})
 
 _COMPILERS = frozenset({"jit", "njit", "script", "script_method", "script_if_tracing", "autotune"})
-_COMPILER_WORDS = frozenset({"jit", "script", "autotune", "export"})
-"""Each name of a compiler has one of these in its last part."""
+_COMPILER_WORDS = frozenset({"jit", "script", "autotune"})
+"""The full name of every compiler has one of these in it."""
 _COMPILER_PACKAGES = frozenset({"torch", "triton", "numba", "jax"})
 
 
@@ -73,7 +73,7 @@ def uses_caller_frame(callee: ast.expr, imports: dict[str, str]) -> bool:
 
 def compiler_words(imports: dict[str, str]) -> frozenset[str]:
     """Words of which one stands wherever ``source_compiler`` could recognise a name."""
-    last = _COMPILERS | _COMPILER_WORDS
+    last = _COMPILERS | {"export"}
     return _COMPILER_WORDS.union(
         name for name, full in imports.items() if full.rpartition(".")[2] in last
     )

@@ -123,7 +123,7 @@ def verify(parsed: ParsedSource, text: str, sites: Sequence[Site]) -> None:
     if decoded.line_count != parsed.source.line_count:
         raise _file_error(file, "the number of lines changed")
     shortened = without_unchanged(parsed.tree, parsed.source.lines(), decoded.lines())
-    comparison = Comparison({site.id: site for site in sites}, shortened.places)
+    comparison = Comparison({site.id: site for site in sites}, shortened.stand_ins)
     try:
         difference = comparison.run(parsed.tree, parse(shortened.text))
     except UnusableSourceError as error:

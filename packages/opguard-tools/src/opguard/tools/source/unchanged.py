@@ -3,9 +3,9 @@
 A statement whose lines are the same in both, and hold nothing else but a comment, is replaced by
 ``pass``; where only the header of a compound statement is the same, by the shortest header that
 may be followed by the same clauses. What is left is parsed in less time, and shows as much. Where
-a stand-in is parsed at its place, a statement begins in the whole text too, with the same nesting
-and outside of brackets and strings. From there its own text decides what it is parsed to. It ends
-where it ended in the original, because nothing that goes on with it may follow the stand-in.
+a statement is parsed that begins on a stand-in's line, one begins in the whole text too, with the
+same nesting and outside of brackets and strings. From there its own text decides what it is parsed
+to. It ends where it ended in the original: nothing that goes on with it may follow the stand-in.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Shortened:
 
     Attributes:
         text: It, with as many lines as the whole.
-        places: Line and column of the stand-in for each statement of which something is left out.
+        stand_ins: Line of the one for each statement of which something is left out.
     """
 
     text: str
-    places: dict[ast.stmt, tuple[int, int]]
+    stand_ins: dict[ast.stmt, int]
 
 
 def without_unchanged(tree: ast.Module, before: list[str], after: list[str]) -> Shortened:
@@ -49,7 +49,7 @@ def without_unchanged(tree: ast.Module, before: list[str], after: list[str]) -> 
     pairs = enumerate(zip(before, after, strict=True), 1)
     changed = LineSet((number for number, (old, new) in pairs if old != new), len(after))
     lines = after.copy()
-    places: dict[ast.stmt, tuple[int, int]] = {}
+    stand_ins: dict[ast.stmt, int] = {}
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
@@ -60,12 +60,12 @@ def without_unchanged(tree: ast.Module, before: list[str], after: list[str]) -> 
                 last, stand_in = found
                 indentation = _indentation(lines[first - 1])
                 lines[first - 1 : last] = [indentation + stand_in, *[""] * (last - first)]
-                places[node] = (first, len(indentation))
+                stand_ins[node] = first
                 if stand_in == "pass":
                     continue
         for name in BLOCKS_OF[type(node)]:
             pending += getattr(node, name)
-    return Shortened("\n".join(lines), places)
+    return Shortened("\n".join(lines), stand_ins)
 
 
 def _stand_in(

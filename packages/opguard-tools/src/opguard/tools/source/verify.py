@@ -45,13 +45,13 @@ class Comparison:
 
     Attributes:
         sites: The plan's callsites of this file by id.
-        unchanged: Line and column of what stands for each statement that did not change, or whose
-            header did not.
+        stand_ins: Line of what stands for each statement that did not change, or whose header did
+            not.
         seen: Callsites whose wrapper was found at its expression.
     """
 
     sites: Mapping[int, Site]
-    unchanged: Mapping[ast.stmt, tuple[int, int]]
+    stand_ins: Mapping[ast.stmt, int]
     seen: set[int] = field(default_factory=set)
     _site: int | None = None
 
@@ -65,9 +65,9 @@ class Comparison:
         while pairs:
             before, after = pairs.pop()
             kind = type(before)
-            place = self.unchanged.get(before) if kind in STATEMENTS else None
-            if place is not None:
-                if place != (after.lineno, after.col_offset):
+            stand_in = self.stand_ins.get(before) if kind in STATEMENTS else None
+            if stand_in is not None:
+                if after.lineno != stand_in:
                     return Difference(before.lineno, None, f"the {_name(before)} is not there")
                 if type(after) is ast.Pass:
                     continue
