@@ -10,7 +10,7 @@ import pytest
 
 from opguard.tools.source import RewriteError, Site
 from opguard.tools.source.rewrite import ParsedSource, rewrite, verify
-from opguard.tools.source.spelling import is_inserted_import
+from opguard.tools.source.spelling import inserted_names
 from opguard.tools.source.unchanged import without_unchanged
 
 AllSites = Callable[..., list[Site]]
@@ -156,7 +156,7 @@ def meaning(text: str) -> str | None:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return None
-    tree.body = [node for node in tree.body if not is_inserted_import(node)]
+    tree.body = [node for node in tree.body if not inserted_names(node)]
     for node in ast.walk(tree):
         if hasattr(node, "col_offset"):
             node.col_offset = node.end_col_offset = 0

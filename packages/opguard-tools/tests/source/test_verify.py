@@ -46,6 +46,9 @@ def replacing(old: str, new: str) -> Callable[[str], str]:
     return lambda text: text.replace(old, new, 1)
 
 
+IMPORT = "from opguard.core._site import site as __opguard_site__; "
+
+
 def test_what_the_rewriting_makes_passes(all_sites: AllSites) -> None:
     assert outcome(same, all_sites) is None
 
@@ -127,6 +130,31 @@ def test_text_that_its_encoding_lacks_is_refused(all_sites: AllSites) -> None:
         verify(parsed, text + "# \u4e2d\n", sites)
     with pytest.raises(RewriteError):
         verify(parsed, text.replace("latin-1", "ascii  ") + "# \xe9\n", sites)
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        lambda text: text.replace(IMPORT, "", 1),
+        lambda text: text.replace(IMPORT, IMPORT + IMPORT, 1),
+        lambda text: text.replace(IMPORT, "", 1).replace("x = ", IMPORT + "x = ", 1),
+        lambda text: text.replace("import site as", "import subscript as", 1),
+        lambda text: text.replace("import site as __opguard_site__", "import site as s", 1),
+        lambda text: text.replace("from opguard", "from .opguard", 1),
+    ],
+)
+def test_wrappers_that_are_not_imported_as_they_should_are_found(
+    tamper: Callable[[str], str], all_sites: AllSites
+) -> None:
+    content = b"y = 1\nx = f(1)\n"
+    sites = all_sites(content)
+    parsed = ParsedSource.of(content)
+    text = rewrite(parsed, sites)
+    verify(parsed, text, sites)
+    assert text.startswith(IMPORT)
+    assert tamper(text) != text
+    with pytest.raises(RewriteError):
+        verify(parsed, tamper(text), sites)
 
 
 @pytest.mark.parametrize("moved", ["if a\n else\n b)", "if\n a else b\n)"])

@@ -15,7 +15,7 @@ from opguard.tools.source.errors import RewriteError, UnusableSourceError
 from opguard.tools.source.expression import Expression
 from opguard.tools.source.expressions import ExpressionIndex
 from opguard.tools.source.plan import Site
-from opguard.tools.source.spelling import MARK, MODULE, Spelling, import_place
+from opguard.tools.source.spelling import MARK, MODULE, Spelling, import_place, names_in
 from opguard.tools.source.text import SourceText, Span, collection_paused, parse
 from opguard.tools.source.unchanged import without_unchanged
 from opguard.tools.source.verify import Comparison
@@ -123,7 +123,8 @@ def verify(parsed: ParsedSource, text: str, sites: Sequence[Site]) -> None:
     if decoded.line_count != parsed.source.line_count:
         raise _file_error(file, "the number of lines changed")
     shortened = without_unchanged(parsed.tree, parsed.source.lines(), decoded.lines())
-    comparison = Comparison({site.id: site for site in sites}, shortened.stand_ins)
+    by_id = {site.id: site for site in sites}
+    comparison = Comparison(by_id, shortened.stand_ins, names_in(decoded.text))
     try:
         difference = comparison.run(parsed.tree, parse(shortened.text))
     except UnusableSourceError as error:

@@ -24,7 +24,9 @@ NAMES: dict[Wrapper, str] = {
 }
 WRAPPERS: dict[str, Wrapper] = {name: wrapper for wrapper, name in NAMES.items()}
 OPERATOR_NAME = "__opguard_operator__"
+_IMPORTED = frozenset({*NAMES.items(), ("operator", OPERATOR_NAME)})
 
+_NAME = re.compile(rf"{MARK}\w+")
 _CODING = re.compile(r"[ \t\f]*#.*?coding[:=][ \t]*[-\w.]+", re.ASCII)
 _BLANK = re.compile(r"[ \t\f]*(?:\r\n|\n|\r)")
 _COMMENT = re.compile(r"[ \t\f]*#")
@@ -100,7 +102,7 @@ def import_place(source: SourceText, tree: ast.Module) -> ImportPlace | None:
     if not tree.body:
         return None
     first = tree.body[0]
-    futures = [node for node in tree.body if _is_future_import(node)]
+    futures = [node for node in tree.body if is_future_import(node)]
     if futures:
         return ImportPlace(source.span(futures[-1])[1], "; ", "")
     if ast.get_docstring(tree, clean=False) is not None:
@@ -138,17 +140,22 @@ def _earlier_line(source: SourceText, before: int) -> ImportPlace | None:
     return ImportPlace(source.line_starts[comment - 1], "", "  ")
 
 
-def _is_future_import(node: ast.stmt) -> bool:
+def is_future_import(node: ast.stmt) -> bool:
+    """Whether a statement is a ``from __future__`` import, before which only a text may stand."""
     return isinstance(node, ast.ImportFrom) and node.module == "__future__" and not node.level
 
 
-def is_inserted_import(node: ast.stmt) -> bool:
-    """Whether a statement of instrumented source is one that the rewriting put in."""
-    return (
-        isinstance(node, ast.ImportFrom)
-        and node.module == MODULE
-        and all(alias.asname in WRAPPERS or alias.asname == OPERATOR_NAME for alias in node.names)
-    )
+def inserted_names(node: ast.stmt) -> frozenset[str]:
+    """What a statement of instrumented source imports, if it is one that the rewriting put in."""
+    if not isinstance(node, ast.ImportFrom) or node.module != MODULE or node.level:
+        return frozenset()
+    names = {alias.name: alias.asname or "" for alias in node.names}
+    return frozenset(names.values()) if names.items() <= _IMPORTED else frozenset()
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Names of ours in an instrumented text, whose original holds none."""
+    return frozenset(_NAME.findall(text))
 
 
 def wrapper_of(callee: ast.expr) -> Wrapper | None:

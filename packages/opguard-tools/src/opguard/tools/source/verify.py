@@ -27,7 +27,12 @@ from opguard.tools.source.operators import (
     UNARY_BY_NAME,
 )
 from opguard.tools.source.plan import Site
-from opguard.tools.source.spelling import is_inserted_import, operator_of, wrapper_of
+from opguard.tools.source.spelling import (
+    inserted_names,
+    is_future_import,
+    operator_of,
+    wrapper_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +52,13 @@ class Comparison:
         sites: The plan's callsites of this file by id.
         stand_ins: Line of what stands for each statement that did not change, or whose header did
             not.
+        names: Names of ours that the instrumented text holds: one import brings in just these.
         seen: Callsites whose wrapper was found at its expression.
     """
 
     sites: Mapping[int, Site]
     stand_ins: Mapping[ast.stmt, int]
+    names: frozenset[str]
     seen: set[int] = field(default_factory=set)
     _site: int | None = None
 
@@ -60,6 +67,8 @@ class Comparison:
 
         The second tree is changed.
         """
+        if _take_import(original.body, rewritten.body) != self.names:
+            return Difference(1, None, "its wrappers are not imported at its beginning")
         pairs: list[tuple[Any, Any]] = [(original, rewritten)]
         line = 1
         while pairs:
@@ -95,8 +104,6 @@ class Comparison:
                 kind = type(first)
                 if kind is type(second):
                     if kind is list:
-                        if len(first) != len(second):
-                            second = _without_imports(second)
                         if len(first) != len(second):
                             line = getattr(first[0], "lineno", line) if first else line
                             what = f"{len(first)} nodes became {len(second)} in a list"
@@ -196,11 +203,22 @@ class Comparison:
         return _at(after, ast.AugAssign(target, INPLACE_BY_NAME[name](), call.args[1]))
 
 
-def _without_imports(statements: list[Any]) -> list[Any]:
-    """Statements without the inserted imports."""
-    return [
-        node for node in statements if not (isinstance(node, ast.stmt) and is_inserted_import(node))
-    ]
+def _take_import(original: list[ast.stmt], rewritten: list[ast.stmt]) -> frozenset[str]:
+    """Take the inserted import out of a module, if nothing runs before it; the names it brings."""
+    for index, node in enumerate(rewritten):
+        names = inserted_names(node)
+        if names:
+            del rewritten[index]
+            return names
+        before = original[index] if index < len(original) else node
+        if not is_future_import(before) and not _is_text(before):
+            break
+    return frozenset()
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """Whether a statement is a text that does nothing, as a docstring is."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _fields(kind: type[ast.AST]) -> tuple[Callable[[Any], object] | None, tuple[str, ...]]:
