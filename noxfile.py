@@ -89,7 +89,12 @@ def build_cuda_wheel(session: nox.Session) -> list[str]:
 
 
 def install_wheels(session: nox.Session, wheels: list[str], *others: str) -> None:
-    """Install freshly built wheels, also over an equal version that an earlier run left."""
+    """Install freshly built wheels, also over an equal version that an earlier run left.
+
+    Modules are compiled once, here: where nothing else does it, as uv and
+    ``PYTHONDONTWRITEBYTECODE`` have it, each of hundreds of processes would compile torch again.
+    """
+    session.env["UV_COMPILE_BYTECODE"] = "1"
     session.install(*wheels, *others)
     session.install("--force-reinstall", "--no-deps", *wheels)
 

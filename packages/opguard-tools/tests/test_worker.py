@@ -137,7 +137,7 @@ print(sorted(m for m in sys.modules if m.startswith('opguard')))
     ours = set(eval(worked.stdout.splitlines()[0])) - set(eval(plain.stdout.splitlines()[0]))
     assert ours == {"opguard"}
     assert worked.stdout.splitlines()[1] == str(
-        ["opguard", "opguard.tools", "opguard.tools._version"]
+        ["opguard", "opguard.tools", "opguard.tools._version", "opguard.tools.libraries"]
     )
 
 
@@ -199,7 +199,7 @@ def test_tracebacks_and_getsource_show_the_original_source(tmp_path: Path) -> No
         place = folder if folder is checkout else folder / "sources"
         place.mkdir(parents=True)
         (place / "script.py").write_text(text)
-    (output / "plan.json").write_text(json.dumps({"sites": []}))
+    (output / "plan.json").write_text(json.dumps({"files": [], "sites": []}))
     workload = {"ranks": [0], "cwd": str(checkout)}
     request = {
         "action": "trace",

@@ -1,8 +1,8 @@
 """Runs a workload's script inside the process that the launcher started, and records it.
 
 Started as ``python -m opguard.tools.worker REQUEST SCRIPT *ARGS``, once per rank. The script runs
-as it would with ``python SCRIPT *ARGS``. Only the standard library and ``opguard.core`` are
-imported, and no signal handler is installed.
+as it would with ``python SCRIPT *ARGS``. Only the standard library, a module of the same kind and
+``opguard.core`` are imported, and no signal handler is installed.
 
 Source:
     protocol B2-B5.
@@ -28,6 +28,8 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
+
+from opguard.tools.libraries import BytecodeLinks
 
 EXIT_REFUSED = 78
 """Exit status when this rank cannot take part in the capture (``EX_CONFIG``)."""
@@ -73,6 +75,10 @@ def main(argv: list[str]) -> None:
 
 def _set_up(request: dict[str, Any], ending: _Ending) -> None:
     """Start recording and arrange for the receipt. Imports nothing that loads torch."""
+    plan = _plan(request)
+    if plan is not None:
+        files = (os.path.join(request["checkout"], file["path"]) for file in plan["files"])
+        sys.meta_path.insert(0, BytecodeLinks(files))
     try:
         from opguard.core import _torch_import, determinism
         from opguard.core.environment import identify_rank
@@ -115,7 +121,7 @@ def _set_up(request: dict[str, Any], ending: _Ending) -> None:
         from opguard.core.session import Session
 
         _show_original_lines(request)
-        deep = _deep_callsites(request)
+        deep = _deep_callsites(plan)
         if deep:
             from opguard.core.effects import OPERATOR_EFFECTS
 
@@ -149,12 +155,18 @@ def _set_up(request: dict[str, Any], ending: _Ending) -> None:
     _flush_before_os_exit(finish, pid, ending)
 
 
-def _deep_callsites(request: dict[str, Any]) -> frozenset[int]:
-    """Callsites of the plan whose operators are recorded as well."""
+def _plan(request: dict[str, Any]) -> dict[str, Any] | None:
+    """The plan of the capture, if there is one."""
     if request.get("plan") is None:
-        return frozenset()
-    plan = json.loads(Path(request["plan"]).read_text(encoding="utf-8"))
-    return frozenset(site["id"] for site in plan["sites"] if site["depth"] == "aten")
+        return None
+    plan: dict[str, Any] = json.loads(Path(request["plan"]).read_text(encoding="utf-8"))
+    return plan
+
+
+def _deep_callsites(plan: dict[str, Any] | None) -> frozenset[int]:
+    """Callsites of the plan whose operators are recorded as well."""
+    sites = [] if plan is None else plan["sites"]
+    return frozenset(site["id"] for site in sites if site["depth"] == "aten")
 
 
 def _show_original_lines(request: dict[str, Any]) -> None:
