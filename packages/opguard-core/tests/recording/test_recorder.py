@@ -357,6 +357,29 @@ def test_stream_of_torch_is_what_its_generator_says(recorder, writer, move) -> N
         assert found == (moved if before != after else ({}, {}))
 
 
+def test_bytes_behind_a_generator_tell_whether_it_moved() -> None:
+    """Without that, the state of torch's generator would be asked for at every call."""
+    import ctypes
+
+    from opguard.core.recording import native
+
+    if not native._is_tested():
+        pytest.skip(f"torch {torch.__version__} is read through Python")
+    _, address, moves, looks = native._generator_probes()
+    libc = ctypes.CDLL(None)
+    libc.malloc_usable_size.restype = ctypes.c_size_t
+    size = libc.malloc_usable_size(ctypes.c_void_p(address))
+
+    def now() -> bytes:
+        return ctypes.string_at(address, size)
+
+    for functions, moving in ((moves, True), (looks, False)):
+        for function in functions:
+            before = now()
+            function()
+            assert (now() != before) is moving
+
+
 def test_recording_moves_no_random_stream(recorder) -> None:
     import random
 

@@ -2,7 +2,7 @@
 
 They look for bytecode only below ``PYTHONPYCACHEPREFIX``, a new folder for each capture, so that
 none of an original hides an instrumented file. By that alone each of them would compile torch
-again, which takes ten seconds. So what lies beside the modules of a folder is linked into the new
+again. So what lies beside the modules of a folder is linked into the new
 folder before the first of them is imported. Python checks it against its source, as always.
 
 Like the worker this imports nothing but the standard library.
