@@ -17,7 +17,8 @@ def bytecode_environment(local_root: Path, capture_id: str) -> dict[str, str]:
 
     They win over values that the workload's own environment sets. With the prefix set, Python also
     reads no ``__pycache__``, so no cache of an original can hide an instrumented file; those of
-    other files are linked into the folder (:mod:`opguard.tools.libraries`). The folder is new for each capture; ``local_root`` may be another disk on each node.
+    other files are linked into the folder (:mod:`opguard.tools.libraries`). The folder is new for
+    each capture; ``local_root`` may be another disk on each node.
 
     Args:
         local_root: Absolute path outside the checkout.
