@@ -14,7 +14,6 @@ __all__ = [
     "CallSite",
     "CaptureWriter",
     "Effects",
-    "HookRegistration",
     "IterateSite",
     "KnownParameters",
     "PanicException",
@@ -132,11 +131,6 @@ class Effects:
     def __len__(self) -> int: ...
 
 @final
-class HookRegistration:
-    def __new__(cls, original: Callable[..., Any], hooks_type: type) -> HookRegistration: ...
-    def __call__(self, hooks: Any, hook: Any) -> tuple[Any, Any]: ...
-
-@final
 class KnownParameters:
     def __new__(cls, recorder: Recorder) -> KnownParameters: ...
     def changes(self) -> Effects: ...
@@ -155,6 +149,7 @@ class Recorder:
     elsewhere: int
     def __new__(cls, writer: Any, regions: int, thread: int, max_nested_calls: int) -> Self: ...
     def connect(self, torch: dict[str, Any]) -> bool: ...
+    def disconnect(self) -> None: ...
     def open_call(
         self,
         frame: CallFrame,

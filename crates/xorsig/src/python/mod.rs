@@ -38,7 +38,7 @@ mod _xorsig {
     #[pymodule_export]
     use super::pending::PendingSignature;
     #[pymodule_export]
-    use super::recorder::{CallFrame, Effects, HookRegistration, KnownParameters, Recorder};
+    use super::recorder::{CallFrame, Effects, KnownParameters, Recorder};
     #[pymodule_export]
     use super::report::write_perfetto;
     #[pymodule_export]

@@ -18,7 +18,6 @@ NAMES = [
     "CaptureWriter",
     "CorruptBatchError",
     "Effects",
-    "HookRegistration",
     "IterateSite",
     "KnownParameters",
     "PanicException",

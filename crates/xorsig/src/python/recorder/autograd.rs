@@ -38,8 +38,8 @@ pub struct Fields {
     pub gradient: *mut c_void,
     /// Its node; null for a leaf, and for a view whose base has got a node since it was made.
     pub node: *mut c_void,
-    /// Whether autograd keeps nothing of it: no gradient flows back through it.
-    pub unknown: bool,
+    /// What autograd keeps of it; null if nothing: no gradient flows back through it.
+    pub meta: *mut c_void,
 }
 
 /// Proof that the fields can be found, and where.
@@ -219,9 +219,14 @@ impl AutogradAccess {
                 version,
                 gradient: gradient as *mut c_void,
                 node: node as *mut c_void,
-                unknown: meta == 0,
+                meta: meta as *mut c_void,
             })
         }
+    }
+
+    /// Implementation that stands for no gradient.
+    pub fn undefined(&self) -> usize {
+        self.undefined
     }
 
     /// Sequence number of a node.
@@ -246,14 +251,14 @@ struct Seen<'a, 'py> {
 
 /// # Safety
 /// `address` is that of an aligned, readable word.
-unsafe fn word(address: usize) -> usize {
+pub unsafe fn word(address: usize) -> usize {
     // SAFETY: forwarded.
     unsafe { std::ptr::with_exposed_provenance::<usize>(address).read() }
 }
 
 /// # Safety
 /// `address` is that of four aligned, readable bytes.
-unsafe fn half_word(address: usize) -> u32 {
+pub unsafe fn half_word(address: usize) -> u32 {
     // SAFETY: forwarded.
     unsafe { std::ptr::with_exposed_provenance::<u32>(address).read() }
 }

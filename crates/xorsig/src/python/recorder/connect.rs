@@ -5,12 +5,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySet};
 
 use super::access::{Probe, TensorAccess};
+use super::announced::Announcements;
 use super::autograd::{AutogradAccess, AutogradProbe};
 use super::called::Callees;
-use super::gradients::{Accessors, Watched};
+use super::gradients::{Accessors, Hooked};
+use super::hashing::NumberSet;
 use super::held::WeakReferences;
 use super::known::Known;
 use super::modules::Naming;
+use super::observer::Observer;
 use super::plans::Plans;
 use super::random::{GeneratorMemory, Random};
 use super::reading::Reader;
@@ -19,15 +22,18 @@ use super::slots::Slots;
 use super::state::State;
 use super::torch::Torch;
 use super::values::Values;
+use super::{Recorder, phase};
 
 impl State {
-    /// A state that knows nothing yet, and whether tensors are read natively.
+    /// A state that knows nothing yet, and whether tensors and gradients are read natively.
     pub(super) fn connected(
-        writer: &Py<PyAny>,
-        regions: usize,
+        recorder: &Bound<'_, Recorder>,
         torch: &Bound<'_, PyDict>,
     ) -> PyResult<(Self, bool)> {
         let py = torch.py();
+        let Recorder {
+            writer, regions, ..
+        } = recorder.get();
         let get = |name: &str| -> PyResult<Bound<'_, PyAny>> {
             torch
                 .get_item(name)?
@@ -42,14 +48,21 @@ impl State {
             Some(access) => prove_autograd(&library, access, &get("autograd_probes")?)?,
             None => None,
         };
-        let proved = access.is_some() && autograd.is_some();
+        let phases: NumberSet<u8> = get("phases")?.extract()?;
+        let announcements = match (&access, &autograd) {
+            (Some(access), Some(autograd)) => {
+                Announcements::prove(&library, access, autograd, &get("make_node")?)?
+            }
+            _ => None,
+        };
+        let proved = announcements.is_some();
         let python_reader = object("reader")?;
         let reader = python_reader.clone_ref(py);
         let callee_types: [Py<PyAny>; 3] = get("callee_types")?.extract()?;
         let method = callee_types[1].clone_ref(py);
         let state = Self {
             sink: Sink::new(writer.bind(py).clone()),
-            reader: Reader::new(access, autograd, types, regions, reader),
+            reader: Reader::new(access, autograd, types, *regions, reader),
             slots: Slots::new(),
             values: Values::new(
                 get("value_types")?.extract()?,
@@ -63,7 +76,7 @@ impl State {
                 object("backward")?,
                 WeakReferences::new(get("weak_references")?.extract()?),
             ),
-            watched: Watched::default(),
+            hooked: Hooked::default(),
             known: Known::default(),
             random: Random::new(
                 (object("get_state")?, prove_generator(&get("generators")?)?),
@@ -77,7 +90,7 @@ impl State {
             scratch: Vec::new(),
             native: get("native")?.is_truthy()?,
             deep: get("deep")?.cast_into::<PySet>()?.unbind(),
-            phases: get("phases")?.extract()?,
+            phases,
             python_reader,
             tensor_type,
             naming: Naming {
@@ -89,6 +102,13 @@ impl State {
             flatten_result: object("flatten_result")?,
             plain_text: object("plain_text")?,
         };
+        if let Some(announcements) = announcements
+            && state.phases.contains(&phase::BACKWARD)
+        {
+            let observer = Observer::start(recorder, announcements, object("take_handle")?)?;
+            // A recorder is connected once.
+            let _ = recorder.get().observer.set(observer);
+        }
         Ok((state, proved))
     }
 }

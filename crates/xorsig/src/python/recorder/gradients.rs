@@ -11,10 +11,46 @@ use super::Recorder;
 use super::hashing::Numbers;
 use super::run::{caught, failed};
 
-/// Number of the output of the node, call and slot, of each gradient to record.
-pub type Places = Vec<(usize, u64, u32)>;
+/// A gradient to record: number of the output of its node, call and slot.
+pub type Place = (usize, u64, u32);
 
-/// A hook before an autograd node runs: it records the gradients that the node gets.
+/// The gradients of one node to record: most have one.
+#[derive(Clone)]
+pub struct Places {
+    first: Place,
+    others: Vec<Place>,
+}
+
+impl Places {
+    /// One.
+    pub fn new(first: Place) -> Self {
+        Self {
+            first,
+            others: Vec::new(),
+        }
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, place: Place) {
+        self.others.push(place);
+    }
+
+    /// Each output, with the calls and slots of it.
+    pub fn by_output(
+        &self,
+    ) -> impl Iterator<Item = (usize, impl Iterator<Item = (u64, u32)> + Clone)> {
+        let all = || std::iter::once(&self.first).chain(&self.others);
+        let outputs = all().enumerate();
+        let outputs = outputs.filter(move |(i, place)| !all().take(*i).any(|p| p.0 == place.0));
+        outputs.map(move |(_, &(output, ..))| {
+            let same = all().filter(move |place| place.0 == output);
+            (output, same.map(|&(_, call, slot)| (call, slot)))
+        })
+    }
+}
+
+/// A hook before an autograd node runs: it records the gradients that the node gets, where torch's
+/// announcements cannot be read.
 ///
 /// It changes nothing and refers to calls by number only, so that no tensor lives longer.
 #[pyclass(frozen, module = "xorsig")]
@@ -26,22 +62,13 @@ pub struct GradientHook {
 #[pymethods]
 impl GradientHook {
     fn __call__(&self, py: Python<'_>, gradients: &Bound<'_, PyTuple>) -> PyResult<()> {
-        let places = self
-            .places
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        for (index, (output, ..)) in places.iter().enumerate() {
-            let is_same = |place: &&(usize, u64, u32)| place.0 == *output;
-            if places[..index].iter().any(|place| is_same(&place)) {
-                continue;
-            }
-            let Ok(gradient) = gradients.get_item(*output) else {
+        let places = self.places.lock();
+        let places = places.unwrap_or_else(PoisonError::into_inner).clone();
+        for (output, places) in places.by_output() {
+            let Ok(gradient) = gradients.get_item(output) else {
                 continue;
             };
             if !gradient.is_none() {
-                let places = places.iter().filter(is_same);
-                let places = places.map(|&(_, call, slot)| (call, slot));
                 let recorder = self.recorder.bind(py);
                 let recorded = caught(|| Recorder::on_gradient(recorder, &gradient, places));
                 if let Err(error) = recorded {
@@ -53,52 +80,11 @@ impl GradientHook {
     }
 }
 
-/// Stands in for torch's registration of hooks while a recorder lives.
-///
-/// For every hook torch calls its own Python function, which makes a handle by which the hook can
-/// be removed. That takes longer than recording the call; hooks of the recorder are not removed,
-/// and get none. Every other hook is registered by torch's function.
-///
-/// Args:
-///     original: torch's ``_register_hook(hooks, hook)``.
-///     hooks_type: Class of the dictionaries of hooks, ``collections.OrderedDict``.
-#[pyclass(frozen, module = "xorsig")]
-pub struct HookRegistration {
-    original: Py<PyAny>,
-    hooks_type: Py<PyAny>,
-}
-
-#[pymethods]
-impl HookRegistration {
-    #[new]
-    fn new(original: Py<PyAny>, hooks_type: Py<PyAny>) -> Self {
-        Self {
-            original,
-            hooks_type,
-        }
-    }
-
-    fn __call__<'py>(
-        &self,
-        hooks: &Bound<'py, PyAny>,
-        hook: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = hook.py();
-        if !hooks.is_none() || !hook.is_exact_instance_of::<GradientHook>() {
-            return self.original.bind(py).call1((hooks, hook));
-        }
-        let hooks = self.hooks_type.bind(py).call0()?;
-        // Numbers of handles are not negative.
-        hooks.set_item(-1, hook)?;
-        Ok(PyTuple::new(py, [hooks, py.None().into_bound(py)])?.into_any())
-    }
-}
-
-/// The nodes that have a hook already.
+/// The nodes that have a hook.
 #[derive(Default)]
-pub struct Watched {
-    /// By what tells nodes apart. A hook lives as long as its node, and longer where the workload
-    /// holds the dictionary of the node's hooks, as a list of everything that lives does.
+pub struct Hooked {
+    /// By what tells nodes apart. A hook lives as long as its node, and longer where the workload holds
+    /// the dictionary of the node's hooks, as a list of everything that lives does.
     nodes: Numbers<NodeKey, Weak<Mutex<Places>>>,
     sweep_at: usize,
 }
@@ -153,39 +139,27 @@ impl Accessors {
         Ok((!gradient.is_none()).then_some(gradient))
     }
 
-    fn output_number(&self, tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
+    /// Which of its node's outputs a tensor is.
+    pub fn output_number(&self, tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.output_number.get(tensor)?.extract()
     }
 }
 
-impl Watched {
-    /// Records the gradient of `tensor`, an output of `node`, under `place`: a call and a slot.
-    ///
-    /// Args:
-    ///     key: Sequence number and address of the node, where they are known.
-    pub fn watch(
+impl Hooked {
+    /// Hooks `node`, which has this key, to record the gradient of one of its outputs.
+    pub fn hook(
         &mut self,
         recorder: &Bound<'_, Recorder>,
-        accessors: &Accessors,
-        (node, key): (&Bound<'_, PyAny>, Option<NodeKey>),
-        tensor: &Bound<'_, PyAny>,
-        (call, slot): (u64, u32),
+        node: &Bound<'_, PyAny>,
+        key: NodeKey,
+        place: Place,
     ) -> PyResult<()> {
-        let py = node.py();
-        let place = (accessors.output_number(tensor)?, call, slot);
-        let key = match key {
-            Some(key) => key,
-            None => {
-                let number = node.call_method0(intern!(py, "_sequence_nr"))?;
-                (number.extract()?, node.get_type_ptr() as usize)
-            }
-        };
         if let Some(places) = self.nodes.get(&key).and_then(Weak::upgrade) {
             let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
-            places.push(place);
+            places.add(place);
             return Ok(());
         }
-        let places = Arc::new(Mutex::new(vec![place]));
+        let places = Arc::new(Mutex::new(Places::new(place)));
         if self.nodes.len() >= self.sweep_at {
             self.nodes.retain(|_, places| places.strong_count() > 0);
             self.sweep_at = (2 * self.nodes.len()).max(1024);
@@ -195,7 +169,7 @@ impl Watched {
             recorder: recorder.clone().unbind(),
             places,
         };
-        node.call_method1(intern!(py, "register_prehook"), (hook,))?;
+        node.call_method1(intern!(node.py(), "register_prehook"), (hook,))?;
         Ok(())
     }
 }

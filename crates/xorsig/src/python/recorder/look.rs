@@ -4,6 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::held::{Held, WeakReferences};
+use super::reading::Keeper;
 use super::state::{Part, Reading, State};
 
 /// What changes when a tensor is replaced, gets other memory, or is written to by an operator.
@@ -169,7 +170,7 @@ impl State {
                         self.scratch.clear();
                         let (gradient, out) = (fields.gradient, &mut self.scratch);
                         let py = parameter.py();
-                        self.reader.read_at(py, gradient, None, &self.sink, out)?
+                        self.reader.read_at(py, gradient, Keeper::Gil, &self.sink, out)?
                     }
                 }
             };

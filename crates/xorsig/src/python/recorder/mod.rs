@@ -6,6 +6,7 @@
 //! code. Both share the stack of open calls, the counters and the gradient hooks.
 
 mod access;
+mod announced;
 mod autograd;
 mod called;
 mod calls;
@@ -22,6 +23,7 @@ mod held;
 mod known;
 mod look;
 mod modules;
+mod observer;
 mod opening;
 mod parameters;
 mod plans;
@@ -36,7 +38,7 @@ mod torch;
 mod values;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -47,9 +49,9 @@ use pyo3::{PyTraverseError, PyVisit};
 use closing::{Ending, Unusual};
 pub use effects::Effects;
 pub use frame::CallFrame;
-pub use gradients::HookRegistration;
 pub use parameters::KnownParameters;
 pub use run::{caught, run};
+use observer::Observer;
 use sink::{Row, Rows};
 use state::State;
 
@@ -87,7 +89,7 @@ mod flag {
 ///     regions: Regions per fingerprint.
 ///     thread: Identity of the thread to record, as ``threading.get_ident`` gives it.
 ///     max_nested_calls: Calls that may be recorded inside one another.
-#[pyclass(frozen, subclass, module = "xorsig")]
+#[pyclass(frozen, subclass, weakref, module = "xorsig")]
 pub struct Recorder {
     enabled: AtomicBool,
     paused: AtomicBool,
@@ -105,7 +107,15 @@ pub struct Recorder {
     max_nested_calls: usize,
     stack: Py<PyList>,
     writer: Py<PyAny>,
+    /// Hears of backward passes, where torch's announcements can be read.
+    observer: OnceLock<&'static Observer>,
     state: Mutex<Option<Box<State>>>,
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.disconnect();
+    }
 }
 
 /// The right to record; no other call of the process records meanwhile.
@@ -219,6 +229,7 @@ impl Recorder {
             max_nested_calls,
             stack: PyList::empty(py).unbind(),
             writer,
+            observer: OnceLock::new(),
             state: Mutex::new(None),
         })
     }
@@ -230,14 +241,22 @@ impl Recorder {
     ///         ``opguard.core.recording.native``.
     ///
     /// Returns:
-    ///     Whether tensors, and what autograd keeps of them, are read natively: the fields are where
-    ///     they should be. What is not found is read through Python.
-    fn connect(&self, py: Python<'_>, torch: &Bound<'_, PyDict>) -> PyResult<bool> {
-        let (state, proved) = State::connected(&self.writer, self.regions, torch)?;
-        if let Ok(mut slot) = self.state.lock_py_attached(py) {
+    ///     Whether tensors, what autograd keeps of them, and the gradients that torch announces are
+    ///     read natively: the fields are where they should be. What is not found is read through
+    ///     Python.
+    fn connect(this: &Bound<'_, Self>, torch: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let (state, proved) = State::connected(this, torch)?;
+        if let Ok(mut slot) = this.get().state.lock_py_attached(this.py()) {
             *slot = Some(Box::new(state));
         }
         Ok(proved)
+    }
+
+    /// Ends what :meth:`connect` has torch do: telling of backward passes.
+    fn disconnect(&self) {
+        if let Some(observer) = self.observer.get() {
+            observer.end();
+        }
     }
 
     /// Records that a call begins, and its inputs, of any kind; only within the recorder's guard.

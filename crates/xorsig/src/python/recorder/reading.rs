@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 use super::super::fingerprint::{RELEASE_BYTES, release};
 use super::access::{TensorAccess, View};
+use super::announced::{Announcements, Node};
 use super::autograd::{AutogradAccess, Fields};
 use super::hashing::Numbers;
 use super::sink::Sink;
@@ -25,6 +26,26 @@ struct Known {
     extent: i64,
     layout: Layout,
     id: u32,
+}
+
+/// What keeps a tensor alive while it is read.
+#[derive(Clone, Copy)]
+pub enum Keeper<'a, 'py> {
+    /// Its object.
+    Object(&'a Bound<'py, PyAny>),
+    /// The caller, otherwise.
+    Caller,
+    /// What could let it go while the GIL is released.
+    Gil,
+}
+
+impl<'a, 'py> Keeper<'a, 'py> {
+    fn object(self) -> Option<&'a Bound<'py, PyAny>> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Caller | Self::Gil => None,
+        }
+    }
 }
 
 /// Reads tensors of the exact types `torch.Tensor` and `torch.nn.Parameter` that are plain memory.
@@ -135,15 +156,38 @@ impl Reader {
             }))
     }
 
+    /// The node of a tensor as it is announced, and the number of the output; `None` for one that has
+    /// none, and where announcements tell nodes apart otherwise.
+    pub fn node(&self, fields: &Fields, announcements: &Announcements) -> Option<(Node, usize)> {
+        let autograd = self.autograd.as_ref()?;
+        if fields.node.is_null() {
+            return None;
+        }
+        // SAFETY: the tensor keeps the node while the GIL is held.
+        unsafe { announcements.node(fields, autograd.number(fields.node)) }
+    }
+
+    /// Whether the like of a tensor was found plain before.
+    ///
+    /// # Safety
+    /// `implementation` is that of a tensor that is alive.
+    pub unsafe fn is_like_plain(&self, implementation: *mut c_void) -> bool {
+        let Some(access) = &self.access else {
+            return false;
+        };
+        // SAFETY: forwarded.
+        let keys = unsafe { access.keys(implementation) };
+        keys == self.plain_keys && keys != 0 || self.plain.get(&keys) == Some(&true)
+    }
+
     /// How often a gradient was written to; `None` unless its like was found plain before.
     ///
     /// # Safety
     /// `gradient` is that of the fields of a tensor that is alive and keeps it.
     pub unsafe fn gradient_version(&self, gradient: *mut c_void) -> Option<u32> {
-        let (access, autograd) = (self.access.as_ref()?, self.autograd.as_ref()?);
+        let autograd = self.autograd.as_ref()?;
         // SAFETY: a defined gradient is an implementation.
-        let keys = unsafe { access.keys(gradient) };
-        if keys != self.plain_keys && self.plain.get(&keys) != Some(&true) {
+        if !unsafe { self.is_like_plain(gradient) } {
             return None;
         }
         // SAFETY: its keys say that it is plain.
@@ -221,11 +265,10 @@ impl Reader {
             return Ok(None);
         };
         // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
-        unsafe { self.read_at(tensor.py(), implementation, Some(tensor), sink, out) }
+        unsafe { self.read_at(tensor.py(), implementation, Keeper::Object(tensor), sink, out) }
     }
 
-    /// As [`Self::read`]; without `tensor`, which keeps the memory alive, only one of a layout that was
-    /// seen before and so small that the GIL is held meanwhile.
+    /// As [`Self::read`]; without an object only one of a layout that was seen before.
     ///
     /// # Safety
     /// The keys of `implementation` say that it is plain, and its tensor is alive.
@@ -233,18 +276,18 @@ impl Reader {
         &mut self,
         py: Python<'_>,
         implementation: *mut c_void,
-        tensor: Option<&Bound<'_, PyAny>>,
+        keeper: Keeper<'_, '_>,
         sink: &Sink,
         out: &mut Vec<u8>,
     ) -> PyResult<Option<u32>> {
         let regions = self.regions;
-        // SAFETY: forwarded; the GIL is held until the fields have been copied, and longer unless
-        // `tensor` is a reference.
+        // SAFETY: forwarded; the GIL is held until the fields have been copied, and longer where nothing
+        // else keeps the tensor.
         let view = unsafe { self.view_at(&implementation) };
         let Some(view) = view else { return Ok(None) };
         let data = view.data;
         let (offset, stored) = (view.storage_offset, view.storage_bytes);
-        let Some(known) = self.layout_of(tensor, &view, sink)? else {
+        let Some(known) = self.layout_of(keeper.object(), &view, sink)? else {
             return Ok(None);
         };
         // A storage can be freed or shrunk under a tensor, as sharding does between uses.
@@ -256,7 +299,7 @@ impl Reader {
             return Ok(None);
         }
         let (id, layout) = (known.id, &known.layout);
-        if tensor.is_none() && layout.nbytes() >= RELEASE_BYTES {
+        if matches!(keeper, Keeper::Gil) && layout.nbytes() >= RELEASE_BYTES {
             return Ok(None);
         }
         let data = Address(data);

@@ -76,6 +76,12 @@ pub fn failed(this: &Bound<'_, Recorder>, at: &str, error: PyErr) -> PyResult<()
     if !is_own {
         return Err(error);
     }
-    this.call_method1(intern!(py, "_failed"), (at, error.value(py)))?;
+    let value = error.value(py);
+    // Before Python 3.12 an exception that no Python code has caught does not say where it was
+    // raised, which tells whether a signal handler of the workload did.
+    if let Some(traceback) = error.traceback(py) {
+        value.setattr(intern!(py, "__traceback__"), traceback)?;
+    }
+    this.call_method1(intern!(py, "_failed"), (at, value))?;
     Ok(())
 }

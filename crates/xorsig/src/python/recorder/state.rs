@@ -1,22 +1,25 @@
 //! What recording a call changes: caches, tables, and the records that are gathered.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySet};
 
+use super::autograd::Fields;
 use super::called::Callees;
 use super::effects::Name;
 use super::fingerprint::Fingerprint;
 use super::flatten::Flattener;
-use super::gradients::Watched;
+use super::gradients::Hooked;
 use super::hashing::NumberSet;
 use super::known::Known;
 use super::modules::Naming;
+use super::observer::Observer;
 use super::plans::Plans;
 use super::random::Random;
-use super::reading::Reader;
+use super::reading::{Keeper, Reader};
 use super::sink::{Row, Rows, Sink};
 use super::slots::{Slot, Slots};
 use super::torch::Torch;
@@ -62,7 +65,7 @@ pub struct State {
     pub(super) values: Values,
     pub(super) plans: Plans,
     pub(super) torch: Torch,
-    pub(super) watched: Watched,
+    pub(super) hooked: Hooked,
     pub(super) known: Known,
     pub(super) random: Random,
     pub(super) rows: Rows,
@@ -241,31 +244,53 @@ impl State {
         }
         let py = tensor.py();
         let fields = self.reader.fields(tensor)?;
-        match fields {
-            Some(fields) if fields.unknown => return Ok(()),
-            Some(fields) if fields.node.is_null() => {
-                if !self.torch.accessors.requires_grad(tensor)? {
-                    return Ok(());
-                }
-            }
-            Some(_) => {}
+        let gets_gradients = match fields {
+            Some(fields) if fields.meta.is_null() => false,
+            Some(fields) if fields.node.is_null() => self.torch.accessors.requires_grad(tensor)?,
+            Some(_) => true,
             None => {
                 let watchable = intern!(py, "is_watchable");
                 let asked = self.python_reader.call_method1(py, watchable, (tensor,))?;
-                if !asked.is_truthy(py)? {
-                    return Ok(());
-                }
+                asked.is_truthy(py)?
             }
+        };
+        if !gets_gradients {
+            return Ok(());
         }
-        if let Some(node) = self.torch.accessors.node(tensor)? {
-            // Asking for the node of a view may have made it anew.
-            let key = self.reader.node_key(tensor)?;
+        let observer = recorder.get().observer.get().copied();
+        // SAFETY: the tensor is alive, and autograd keeps something of it.
+        let is_current = |fields: &Fields, observer: &Observer| unsafe {
+            observer.announcements().is_current(fields)
+        };
+        if let (Some(observer), Some(fields)) = (observer, fields)
+            && is_current(&fields, observer)
+            && let Some((node, output)) = self.reader.node(&fields, observer.announcements())
+        {
             let slot = self.slots.gradient_id(py, slot, &self.sink)?;
-            let (watched, accessors) = (&mut self.watched, &self.torch.accessors);
-            let node = (&node, key);
-            watched.watch(recorder, accessors, node, tensor, (call, slot))?;
+            observer.watch(node, (output, call, slot));
+            return Ok(());
         }
-        Ok(())
+        let Some(node) = self.torch.accessors.node(tensor)? else {
+            return Ok(());
+        };
+        let slot = self.slots.gradient_id(py, slot, &self.sink)?;
+        // Asking for the node of a view may have made it anew.
+        let fields = self.reader.fields(tensor)?;
+        if let (Some(observer), Some(fields)) = (observer, fields)
+            && let Some((node, output)) = self.reader.node(&fields, observer.announcements())
+        {
+            observer.watch(node, (output, call, slot));
+            return Ok(());
+        }
+        let place = (self.torch.accessors.output_number(tensor)?, call, slot);
+        let key = match self.reader.node_key(tensor)? {
+            Some(key) => key,
+            None => {
+                let number = node.call_method0(intern!(py, "_sequence_nr"))?;
+                (number.extract()?, node.get_type_ptr() as usize)
+            }
+        };
+        self.hooked.hook(recorder, &node, key, place)
     }
 
     /// Writes a gradient under each of its places; `false` if it is not plain memory.
@@ -275,12 +300,44 @@ impl State {
         gradient: &Bound<'_, PyAny>,
         places: impl Iterator<Item = (u64, u32)>,
     ) -> PyResult<bool> {
-        let py = gradient.py();
         self.rows.clear();
-        let read = self
-            .reader
-            .read(gradient, &self.sink, &mut self.rows.bytes)?;
-        let Some(layout) = read else {
+        let out = &mut self.rows.bytes;
+        let read = self.reader.read(gradient, &self.sink, out)?;
+        self.write_gradient(gradient.py(), recorder, read, places)
+    }
+
+    /// As [`Self::gradient`], of an implementation; `false` also if its like was not met before.
+    ///
+    /// # Safety
+    /// The implementation is that of a tensor, which is alive and which the caller holds.
+    pub(super) unsafe fn gradient_at(
+        &mut self,
+        py: Python<'_>,
+        recorder: &Recorder,
+        gradient: *mut c_void,
+        places: impl Iterator<Item = (u64, u32)>,
+    ) -> PyResult<bool> {
+        self.rows.clear();
+        // SAFETY: forwarded.
+        let read = unsafe {
+            if !self.reader.is_like_plain(gradient) {
+                return Ok(false);
+            }
+            let out = &mut self.rows.bytes;
+            self.reader
+                .read_at(py, gradient, Keeper::Caller, &self.sink, out)?
+        };
+        self.write_gradient(py, recorder, read, places)
+    }
+
+    fn write_gradient(
+        &mut self,
+        py: Python<'_>,
+        recorder: &Recorder,
+        layout: Option<u32>,
+        places: impl Iterator<Item = (u64, u32)>,
+    ) -> PyResult<bool> {
+        let Some(layout) = layout else {
             return Ok(false);
         };
         let signature = Some((0, self.rows.bytes.len() as u32));

@@ -48,8 +48,8 @@ def connect(
         native: Whether it is to record calls by itself; gradients it records in any case.
 
     Returns:
-        Whether it reads tensors without Python. It does where the fields of this torch's tensors
-        lie where its C functions, and a few tensors with known fields, say.
+        Whether it reads tensors and gradients without Python. It does where the fields of this
+        torch's tensors lie where its C functions, and a few tensors with known fields, say.
     """
 
     def classify(callee: Any) -> tuple[int, bool, int, frozenset[str]] | None:
@@ -64,6 +64,8 @@ def connect(
             "tensor_types": (torch.Tensor, torch.nn.Parameter),
             "probes": _probes(),
             "autograd_probes": _autograd_probes() if _is_tested() else [],
+            "make_node": _make_node,
+            "take_handle": torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr,
             "library": str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"),
             "reader": _Unusual(reader),
             "value_types": (bytes, complex, range, slice, torch.device, torch.Size),
@@ -98,6 +100,47 @@ def connect(
             "plain_text": hidden_from_compiler(plain_text),
         }
     )
+
+
+def _make_node(
+    outputs: int, used: int, view: bool
+) -> tuple[Callable[[], object], torch.Tensor, int, list[int]]:
+    """Make an autograd node of which facts are known.
+
+    Args:
+        outputs: Number of its outputs; one or two where they are no views.
+        used: Number of the output that gets a gradient.
+        view: Whether the outputs are views.
+
+    Returns:
+        A function that runs the node, that output, the node's number, and the address of the
+        implementation of the gradient of every output, 0 for one without.
+    """
+    # The node is called by itself: the first backward pass of a process starts threads, and looks
+    # for devices, which a program may not want before it forks.
+    with (
+        torch._C.DisableTorchFunction(),
+        torch._C._DisableTorchDispatch(),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+    ):
+        leaf = torch.ones(outputs, 2, device="cpu", requires_grad=True)
+        made = leaf.unbind(0) if view else torch.var_mean(leaf, 0) if outputs == 2 else (leaf * 2,)
+        tensor = made[used]
+        node: Any = tensor.grad_fn
+        gradients = [torch.ones_like(t) if i == used else None for i, t in enumerate(made)]
+    addresses = [0 if gradient is None else gradient._cdata for gradient in gradients]
+
+    def run() -> object:
+        with (
+            torch._C.DisableTorchFunction(),
+            torch._C._DisableTorchDispatch(),
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):
+            return node(*gradients)
+
+    return run, tensor, node._sequence_nr(), addresses
 
 
 _PROPERTIES = ("requires_grad", "grad_fn", "output_nr", "is_leaf", "grad")

@@ -16,7 +16,6 @@ from opguard.core.interruption import comes_from_signal_handler
 from opguard.core.recording.called import is_step
 from opguard.core.recording.callees import callee_name
 from opguard.core.recording.frames import Frame, Mark, Phase, Role
-from opguard.core.recording.gradients import GradientHooks
 from opguard.core.recording.names import Names
 from opguard.core.recording.native import connect
 from opguard.core.recording.operators import OperatorCapture
@@ -125,7 +124,6 @@ class CallRecorder(xorsig.Recorder):
             thread,
         )
         self._steps = OptimizerSteps(self, known, self._operators, thread)
-        self._hooks = GradientHooks()
         # The session adds to its own set.
         self._deep = deep if isinstance(deep, set) else set(deep)
         self._selection = selection
@@ -141,7 +139,7 @@ class CallRecorder(xorsig.Recorder):
         self.enabled = False
         self._operators.close()
         self._steps.remove()
-        self._hooks.remove()
+        self.disconnect()
         self.stack.clear()
         for text in self._reader.close():
             self.note(Mark.NOTE, "device fingerprints", text)

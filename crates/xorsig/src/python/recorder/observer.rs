@@ -1,0 +1,233 @@
+//! The gradients that torch announces: where each is to be recorded, and recording it.
+
+use std::ptr::null;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyWeakrefReference;
+
+use super::Recorder;
+use super::announced::{Announcements, Input, Node};
+use super::gradients::{Place, Places};
+use super::hashing::Numbers;
+use super::run::{caught, failed};
+use crate::capture::fork::Process;
+
+/// Nodes that are remembered at least; when a node is gone nothing says so.
+const REMEMBERED: usize = 1 << 19;
+
+/// Where gradients of nodes are to be recorded, of the last [`REMEMBERED`] nodes and as many more.
+#[derive(Default)]
+struct Awaited {
+    recent: Numbers<Node, Places>,
+    older: Numbers<Node, Places>,
+}
+
+impl Awaited {
+    fn add(&mut self, node: Node, place: Place) {
+        if let Some(places) = self.recent.get_mut(&node) {
+            places.add(place);
+            return;
+        }
+        if self.recent.len() >= REMEMBERED {
+            self.older = std::mem::take(&mut self.recent);
+        }
+        let places = match self.older.remove(&node) {
+            Some(mut places) => {
+                places.add(place);
+                places
+            }
+            None => Places::new(place),
+        };
+        self.recent.insert(node, places);
+    }
+
+    fn get(&self, node: Node) -> Option<Places> {
+        let found = self.recent.get(&node).or_else(|| self.older.get(&node));
+        found.cloned()
+    }
+}
+
+/// What hears of nodes for one recorder.
+///
+/// It is never freed, since torch may be about to call it: a few hundred bytes a recorder.
+pub struct Observer {
+    next: *const Self,
+    listens: AtomicBool,
+    process: Process,
+    announcements: Announcements,
+    awaited: Mutex<Awaited>,
+    recorder: Py<PyWeakrefReference>,
+    /// `torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr`.
+    take_handle: Py<PyAny>,
+}
+
+// SAFETY: the pointer is to another one that is never freed; everything else is shareable.
+unsafe impl Sync for Observer {}
+// SAFETY: as above.
+unsafe impl Send for Observer {}
+
+/// All that there have been, the last one first.
+static LAST: AtomicPtr<Observer> = AtomicPtr::new(std::ptr::null_mut());
+
+/// How many listen, and torch's number of the function that tells them.
+static LISTENING: Mutex<(usize, u64)> = Mutex::new((0, 0));
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Observer {
+    /// One that records what it hears by `recorder`, until [`Self::end`].
+    pub fn start(
+        recorder: &Bound<'_, Recorder>,
+        announcements: Announcements,
+        take_handle: Py<PyAny>,
+    ) -> PyResult<&'static Self> {
+        let observer = Box::leak(Box::new(Self {
+            next: LAST.load(Ordering::Acquire),
+            listens: AtomicBool::new(true),
+            process: Process::current()?,
+            announcements,
+            awaited: Mutex::default(),
+            recorder: PyWeakrefReference::new(recorder)?.unbind(),
+            take_handle,
+        }));
+        // The GIL is held, so that no other one starts meanwhile.
+        LAST.store(observer, Ordering::Release);
+        let mut listening = lock(&LISTENING);
+        if listening.0 == 0 {
+            listening.1 = announcements.observe(on_node);
+        }
+        listening.0 += 1;
+        Ok(observer)
+    }
+
+    /// Ends it; torch's nodes are no longer announced once the last one has ended.
+    pub fn end(&self) {
+        if !self.listens.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        *lock(&self.awaited) = Awaited::default();
+        let mut listening = lock(&LISTENING);
+        listening.0 -= 1;
+        if listening.0 == 0 {
+            self.announcements.end(listening.1);
+        }
+    }
+
+    /// How nodes are read.
+    pub fn announcements(&self) -> &Announcements {
+        &self.announcements
+    }
+
+    /// Records the gradient that `node` gets for an output under a call and a slot.
+    pub fn watch(&self, node: Node, place: Place) {
+        lock(&self.awaited).add(node, place);
+    }
+
+    /// # Safety
+    /// As for [`Announcements::read`].
+    unsafe fn hear(&self, announcement: *const u8) {
+        // In a forked child the lock may be held by a thread that is not there.
+        if !self.process.is_current() || !self.listens.load(Ordering::Acquire) {
+            return;
+        }
+        // SAFETY: forwarded.
+        let (node, inputs) = unsafe { self.announcements.read(announcement) };
+        let places = lock(&self.awaited).get(node);
+        let Some(places) = places else {
+            return;
+        };
+        // torch has released the GIL behind the back of PyO3, which believes that it still holds it
+        // where a call through a callsite runs the pass.
+        // SAFETY: any thread may ask for the GIL while the interpreter runs, and gives it back below.
+        let held = unsafe { ffi::PyGILState_Ensure() };
+        let record = || Python::attach(|py| self.record(py, &places, inputs));
+        // A panic must not reach torch; it is noted where the recorder's own code is called.
+        let _ = catch_unwind(AssertUnwindSafe(record));
+        // SAFETY: as above.
+        unsafe { ffi::PyGILState_Release(held) };
+    }
+
+    fn record(&self, py: Python<'_>, places: &Places, inputs: &[Input]) {
+        let Some(recorder) = self.recorder.bind(py).upgrade() else {
+            return;
+        };
+        let Ok(recorder) = recorder.cast_into::<Recorder>() else {
+            return;
+        };
+        for (output, places) in places.by_output() {
+            let input = inputs.get(output);
+            let Some(gradient) = input.and_then(|input| self.announcements.gradient(input)) else {
+                continue;
+            };
+            let object = || self.object(py, gradient);
+            // SAFETY: torch holds the gradients while it announces the node.
+            let record =
+                || unsafe { Recorder::on_gradient_at(&recorder, gradient, object, places) };
+            let done = caught(record).or_else(|error| failed(&recorder, "gradient", error));
+            if let Err(error) = done {
+                raise_soon(error);
+            }
+        }
+    }
+
+    /// The Python tensor of an implementation.
+    fn object<'py>(
+        &self,
+        py: Python<'py>,
+        implementation: *mut c_void,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let handle = self.announcements.handle(implementation);
+        // SAFETY: what is made is owned, or null with an error; the handle is not null then.
+        let capsule = unsafe {
+            let capsule = ffi::PyCapsule_New(handle, null(), None);
+            Bound::from_owned_ptr_or_err(py, capsule)?
+        };
+        self.take_handle.bind(py).call1((capsule,))
+    }
+}
+
+/// What torch calls before a node runs.
+unsafe extern "C" fn on_node(
+    result: *mut *mut c_void,
+    announcement: *const u8,
+) -> *mut *mut c_void {
+    // SAFETY: torch gives a place for a pointer, and an announcement that lives meanwhile; observers
+    // are never freed.
+    unsafe {
+        result.write(std::ptr::null_mut());
+        let mut next = LAST.load(Ordering::Acquire).cast_const();
+        while let Some(observer) = next.as_ref() {
+            observer.hear(announcement);
+            next = observer.next;
+        }
+    }
+    result
+}
+
+/// Exceptions of the workload's signal handlers that wait until Python can raise them.
+static WAITING: Mutex<Vec<PyErr>> = Mutex::new(Vec::new());
+
+/// Has the main thread raise an exception that a signal handler raised within the recorder: there
+/// is no Python code around that could.
+fn raise_soon(error: PyErr) {
+    lock(&WAITING).push(error);
+    // SAFETY: the function has the signature that is asked for. Where the list is full, the exception
+    // is raised with the next one.
+    unsafe { ffi::Py_AddPendingCall(Some(raise), std::ptr::null_mut()) };
+}
+
+extern "C" fn raise(_: *mut c_void) -> c_int {
+    let Some(error) = lock(&WAITING).pop() else {
+        return 0;
+    };
+    Python::attach(|py| error.restore(py));
+    -1
+}

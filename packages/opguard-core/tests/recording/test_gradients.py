@@ -1,0 +1,285 @@
+"""Gradients of recorded outputs: by torch's announcements of nodes, and by hooks without them."""
+
+import ctypes
+import gc
+import signal
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from opguard.core import _site
+from opguard.core._site import site
+from opguard.core.recording import native
+from opguard.core.recording.recorder import CallRecorder
+
+GRADIENT = 4
+
+
+@pytest.fixture(params=["announced", "hooked"])
+def recorded_gradients(request, new_writer, monkeypatch) -> Callable[[Callable[[], None]], list]:
+    """Runs a program and gives call, slot and fingerprint of each gradient that was recorded."""
+    if request.param == "hooked":
+        without_announcements(monkeypatch)
+
+    def run(program: Callable[[], None]) -> list:
+        writer = new_writer()
+        record(program, writer)
+        records = [record for record in writer.tensors if record.role == GRADIENT]
+        return [(record.call, record.slot, record.what) for record in records]
+
+    return run
+
+
+def without_announcements(monkeypatch) -> None:
+    """Have no part of an announcement hold what is known of its node."""
+    make = native._make_node
+
+    def wrong(*kind):
+        run, tensor, number, gradients = make(*kind)
+        return run, tensor, number + 1, gradients
+
+    monkeypatch.setattr(native, "_make_node", wrong)
+
+
+def record(program, writer) -> None:
+    recorder = CallRecorder(writer, 4, threading.get_ident())
+    _site.install(recorder)
+    try:
+        program()
+    finally:
+        _site.install(None)
+        recorder.close()
+    assert recorder.failures == 0, writer.marks
+
+
+def places(gradients: list) -> list[tuple[int, str]]:
+    return [(call, slot) for call, slot, _ in gradients]
+
+
+def announces() -> bool:
+    """Whether torch announces anything to anyone."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    function = library[b"_ZN2at18hasGlobalCallbacksEv".decode()]
+    function.restype = ctypes.c_bool
+    return function()
+
+
+def test_nodes_get_no_hooks_on_this_torch(recorder, writer, monkeypatch) -> None:
+    kind = next(k for k in torch.autograd.Function.__mro__ if "_register_hook" in k.__dict__)
+    monkeypatch.setattr(kind, "_register_hook", lambda *_: pytest.fail("a hook is registered"))
+    y = site(0, torch.mul)(torch.ones(2, requires_grad=True), 2)
+    y.sum().backward()
+    assert [record.slot for record in writer.tensors if record.role == GRADIENT] == ["grad.out"]
+
+
+def test_torch_announces_nodes_only_while_one_records(new_writer) -> None:
+    assert not announces()
+    first = CallRecorder(new_writer(), 4, threading.get_ident())
+    second = CallRecorder(new_writer(), 4, threading.get_ident())
+    assert announces()
+    first.close()
+    assert announces()
+    second.close()
+    assert not announces()
+
+
+def test_every_kind_of_output_gets_its_gradient(recorded_gradients) -> None:
+    def program() -> None:
+        x = torch.arange(6.0).view(2, 3).requires_grad_()
+        first, second = site(0, torch.unbind)(x)
+        spread, middle = site(1, torch.var_mean)(x, 1)
+        turned = site(2, x.t)()
+        alone = site(3, x.sum)()
+        half = site(4, x.to)(torch.bfloat16)
+        complex_ = site(5, torch.view_as_complex)(x[:, :2].contiguous())
+        parts = first + second * 2, spread + middle, turned[0], alone, half.float(), complex_.abs()
+        sum(part.sum() for part in parts).backward()
+
+    gradients = recorded_gradients(program)
+    assert sorted(places(gradients)) == [
+        (1, "grad.out[0]"),
+        (1, "grad.out[1]"),
+        (2, "grad.out[0]"),
+        (2, "grad.out[1]"),
+        *((call, "grad.out") for call in range(3, 7)),
+    ]
+    shapes = {place: what[:2] for *place, what in gradients for place in [tuple(place)]}
+    assert shapes[3, "grad.out"] == ("float32", (3, 2))
+    assert shapes[4, "grad.out"] == ("float32", ())
+    assert shapes[5, "grad.out"] == ("bfloat16", (2, 3))
+    assert shapes[6, "grad.out"] == ("complex64", (2,))
+
+
+def test_both_ways_record_the_same(new_writer, monkeypatch) -> None:
+    def program() -> None:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Embedding(4, 4, sparse=True))
+        x = site(0, model[0])(torch.randn(3, 4))
+        x = site(1, model[1])(x)
+        table = site(2, model[2])(torch.tensor([1, 1, 3]))
+        x[:, :4].mul_(table)
+        loss = site(3, functional.mse_loss)(x, torch.zeros(3, 8))
+        parameters = [model[0].weight, model[1].weight]
+        gradients = site(4, torch.autograd.grad)(loss, parameters, create_graph=True)
+        norm = site(5, lambda: sum(gradient.square().sum() for gradient in gradients))()
+        site(6, norm.backward)()
+
+    announced, hooked = new_writer(), new_writer()
+    record(program, announced)
+    without_announcements(monkeypatch)
+    record(program, hooked)
+    assert announced.tensors == hooked.tensors
+    assert announced.values == hooked.values
+    assert GRADIENT in {record.role for record in announced.tensors}
+
+
+def test_a_view_of_what_is_written_later_gets_the_gradient_of_its_new_node(
+    recorded_gradients,
+) -> None:
+    def program() -> None:
+        x = torch.ones(4, requires_grad=True) * 1
+        view = x[:2]
+        x.mul_(3)
+        same = site(0, lambda: view)()
+        same.sum().backward()
+
+    assert places(recorded_gradients(program)) == [(1, "grad.out")]
+
+
+def test_a_second_pass_is_recorded_again(recorded_gradients) -> None:
+    def program() -> None:
+        y = site(0, torch.mul)(torch.ones(2, requires_grad=True), 2)
+        loss = y.sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+
+    assert places(recorded_gradients(program)) == [(1, "grad.out")] * 2
+
+
+def test_what_hooks_of_the_program_make_of_a_gradient_is_what_is_recorded(
+    recorded_gradients,
+) -> None:
+    def program(scale: float) -> None:
+        y = site(0, torch.mul)(torch.ones(2, requires_grad=True), 2)
+        y.register_hook(lambda gradient: gradient * scale)
+        y.sum().backward()
+
+    once, twice = (recorded_gradients(lambda scale=scale: program(scale)) for scale in (1.0, 2.0))
+    assert places(once) == places(twice) == [(1, "grad.out")]
+    assert once != twice
+
+
+def test_nodes_of_threads_are_told_apart(recorded_gradients) -> None:
+    def program() -> None:
+        made = []
+
+        def elsewhere() -> None:
+            x = torch.ones(2, requires_grad=True)
+            made.extend(x * number for number in range(1, 51))
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        # Numbers of nodes begin anew in every thread.
+        own = [site(0, torch.mul)(torch.ones(2, requires_grad=True), 2) for _ in range(50)]
+        for number, tensor in enumerate(made, 1):
+            assert tensor.grad_fn._sequence_nr() < 1000, number
+        taken = site(1, lambda: made[20])()
+        sum(tensor.sum() for tensor in made).backward()
+        own[7].sum().backward()
+        assert taken is made[20]
+
+    assert places(recorded_gradients(program)) == [(51, "grad.out"), (8, "grad.out")]
+
+
+def test_a_pass_in_a_thread_of_the_program_is_counted_and_not_recorded(writer) -> None:
+    recorder = CallRecorder(writer, 4, threading.get_ident())
+    _site.install(recorder)
+    try:
+        loss = site(0, torch.mul)(torch.ones(2, requires_grad=True), 2).sum()
+        thread = threading.Thread(target=loss.backward)
+        thread.start()
+        thread.join()
+    finally:
+        _site.install(None)
+        recorder.close()
+    assert [record for record in writer.tensors if record.role == GRADIENT] == []
+    assert recorder.elsewhere == 1
+
+
+def batched_pass() -> None:
+    x = torch.ones(3, requires_grad=True)
+    y = site(0, torch.mul)(x, x)
+    rows = torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
+    assert torch.equal(rows[0], 2 * torch.eye(3))
+
+
+def test_a_gradient_without_memory_of_its_own_is_named_and_not_read(recorded_gradients) -> None:
+    ((call, slot, (dtype, shape, reason)),) = recorded_gradients(batched_pass)
+    assert (call, slot, dtype, shape) == (1, "grad.out", "float32", (3,))
+    assert "Batched" in reason
+
+
+def test_exception_of_a_signal_handler_within_a_gradient_reaches_the_program(
+    writer, monkeypatch
+) -> None:
+    class InterruptedPassError(Exception):
+        pass
+
+    def handler(*_: object) -> None:
+        raise InterruptedPassError
+
+    def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    monkeypatch.setattr(CallRecorder, "_on_gradient", interrupted)
+    recorder = CallRecorder(writer, 4, threading.get_ident())
+    _site.install(recorder)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(InterruptedPassError):
+            batched_pass()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        _site.install(None)
+        recorder.close()
+    assert recorder.failures == 0
+
+
+@pytest.mark.parametrize("probes", [native._autograd_probes, list])
+def test_hooks_that_outlive_their_nodes_are_not_taken_for_those_of_new_ones(
+    probes, writer, monkeypatch
+) -> None:
+    without_announcements(monkeypatch)
+    monkeypatch.setattr(native, "_autograd_probes", probes)
+    before = {id(item) for item in gc.get_objects() if is_hooks(item)}
+    kept = []
+
+    def program() -> None:
+        x = torch.ones(2, requires_grad=True)
+        for _ in range(20):
+            y = site(0, torch.mul)(x, 2)
+            # As programs that look for what holds their memory do.
+            hooks = (item for item in gc.get_objects() if is_hooks(item))
+            kept.extend(item for item in hooks if id(item) not in before)
+            del y
+        for _ in range(20):
+            site(0, torch.mul)(x, 2).sum().backward()
+
+    record(program, writer)
+    assert len({id(item) for item in kept}) == 20
+    recorded = [record.call for record in writer.tensors if record.role == GRADIENT]
+    assert recorded == list(range(21, 41))
+
+
+def is_hooks(item: object) -> bool:
+    """Whether something is a node's dictionary of hooks with one of the recorder's."""
+    if type(item) is not OrderedDict:
+        return False
+    return any(type(hook).__name__ == "GradientHook" for hook in item.values())
