@@ -20,8 +20,9 @@ use super::autograd::{AutogradAccess, Fields, half_word, word};
 /// Kinds of announcements, of which nodes are one.
 const SCOPES: usize = 10;
 const NODES: usize = 1;
-/// Words of an announcement that are looked at; it is longer, and lies on the stack.
-const WORDS: usize = 50;
+/// Words of an announcement that are looked at. It is a little longer; what lies behind it on the stack
+/// may look like a part of it.
+const WORDS: usize = 40;
 /// Words of a gradient among the inputs: its implementation, and what kind of a value it is.
 const VALUE: usize = 2;
 
