@@ -78,7 +78,7 @@ impl Fingerprint {
         if self.is_whole(offset, bytes) && small::takes_both(&self.regions) {
             let mut values = [Values::default(); MAX_REGIONS];
             let values = &mut values[..self.regions.count()];
-            self.level.small_both(bytes, &self.regions, values);
+            both_into(self.level, bytes, &self.regions, values);
             return self.add_values(0, values);
         }
         let first = self.regions.of_word(offset / 4);
@@ -181,6 +181,17 @@ pub fn region_xor_into(level: Level, data: &[u8], out: &mut [u32], threads: usiz
         }
     });
     true
+}
+
+/// Writes both values of each region of `data`, which are all bytes of a tensor.
+fn both_into(level: Level, data: &[u8], regions: &Regions, out: &mut [Values]) {
+    if small::takes_both(regions) {
+        return level.small_both(data, regions, out);
+    }
+    let cuts = Cuts::new(regions, 0, data.len());
+    let (met, empty) = out.split_at_mut(cuts.len());
+    level.both_parts(data, 0, cuts, met);
+    empty.fill(Values::default());
 }
 
 /// The XOR of each region of `data`, or `None` unless `regions` is 1 to [`MAX_REGIONS`].

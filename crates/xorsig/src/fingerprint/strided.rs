@@ -4,7 +4,8 @@
 //! is near: long dense runs where they lie, columns as `columns.rs` says, and everything else
 //! gathered, one block of at most [`BLOCK`] bytes at a time.
 
-use super::Fingerprint;
+use super::regions::Regions;
+use super::{Fingerprint, both_into, threads};
 use super::columns::{Block, MOST_LANES, rows_of_lanes};
 use super::gather::gather;
 use super::kernel::Values;
@@ -56,6 +57,38 @@ pub unsafe fn fingerprint(
         }
     }
     Ok(out)
+}
+
+/// As [`fingerprint`], writing the values of the regions to `out`; without a detour where one thread
+/// reads the tensor as it lies.
+///
+/// # Errors
+/// As [`fingerprint`]; the number of values is that of the regions.
+///
+/// # Safety
+/// As [`fingerprint`].
+pub unsafe fn fingerprint_into(
+    address: *const u8,
+    layout: &Layout,
+    level: Level,
+    threads: usize,
+    out: &mut [Values],
+) -> Result<(), LayoutError> {
+    let nbytes = layout.nbytes();
+    if layout.is_dense() && nbytes > 0 && threads::parts(nbytes, threads) == 1 {
+        let regions = Regions::new(nbytes as u64, out.len()).ok_or(LayoutError::Regions)?;
+        if address.is_null() {
+            return Err(LayoutError::NullAddress);
+        }
+        // SAFETY: the layout is dense, so its `nbytes` bytes from `address` are its elements.
+        let bytes = unsafe { std::slice::from_raw_parts(address, nbytes) };
+        both_into(level, bytes, &regions, out);
+        return Ok(());
+    }
+    // SAFETY: forwarded.
+    let found = unsafe { fingerprint(address, layout, out.len(), level, threads)? };
+    out.copy_from_slice(found.values());
+    Ok(())
 }
 
 /// One walk over a tensor that is not dense.

@@ -90,30 +90,44 @@ struct Method {
     keys: [Py<PyWeakrefReference>; 2],
 }
 
-/// Asks Python about callees: about a method of a class once, and about a class of modules.
+/// Facts about a function or a class, and a reference to it.
+type Known = (Py<PyWeakrefReference>, Arc<Facts>);
+
+/// Asks Python about callees: once about a method of a class, a class of modules, a function, and a
+/// class that is called.
 ///
 /// Functions and classes are referred to weakly: one that the workload drops may hold much.
 pub struct Callees {
     /// `types.MethodType`.
     method: Py<PyAny>,
+    /// `types.FunctionType`.
+    function: Py<PyAny>,
     /// Python's `describe(callee, args, tensors, optimizers)`.
     describe: Py<PyAny>,
     /// Attributes of an object that facts about its class leave out.
     telling: Vec<Py<PyString>>,
     methods: Numbers<Key, Method>,
-    /// By address of the class.
-    classes: Numbers<usize, (Py<PyWeakrefReference>, Arc<Facts>)>,
+    /// About modules, by address of the class.
+    classes: Numbers<usize, Known>,
+    /// By address of the function or class.
+    objects: Numbers<usize, Known>,
 }
 
 impl Callees {
     /// Knows no callee yet.
-    pub fn new(method: Py<PyAny>, describe: Py<PyAny>, telling: Vec<Py<PyString>>) -> Self {
+    pub fn new(
+        [function, method]: [Py<PyAny>; 2],
+        describe: Py<PyAny>,
+        telling: Vec<Py<PyString>>,
+    ) -> Self {
         Self {
             method,
+            function,
             describe,
             telling,
             methods: Numbers::default(),
             classes: Numbers::default(),
+            objects: Numbers::default(),
         }
     }
 
@@ -121,6 +135,10 @@ impl Callees {
     pub fn plain<'py>(&mut self, callee: &Bound<'py, PyAny>) -> PyResult<Called<'py>> {
         if callee.get_type_ptr().cast() == self.method.as_ptr() {
             return self.method(callee);
+        }
+        let kind = callee.get_type_ptr().cast();
+        if kind == self.function.as_ptr() || std::ptr::eq(kind.cast(), &raw const ffi::PyType_Type) {
+            return self.object(callee);
         }
         let class = callee.get_type_ptr() as usize;
         if let Some((kind, facts)) = self.classes.get(&class)
@@ -143,6 +161,31 @@ impl Callees {
             let kind = PyWeakrefReference::new(&callee.get_type())?;
             let facts = Arc::clone(&called.facts);
             self.classes.insert(class, (kind.unbind(), facts));
+        }
+        Ok(called)
+    }
+
+    fn object<'py>(&mut self, callee: &Bound<'py, PyAny>) -> PyResult<Called<'py>> {
+        let address = callee.as_ptr() as usize;
+        if let Some((reference, facts)) = self.objects.get(&address)
+            && is_to(reference, callee.as_ptr())
+        {
+            return Ok(Called {
+                facts: Arc::clone(facts),
+                owner: None,
+                module: None,
+                optimizers: Vec::new(),
+                by_class: false,
+            });
+        }
+        let called = self.ask_plain(callee)?;
+        if called.owner.is_none() && called.module.is_none() && called.optimizers.is_empty() {
+            if self.objects.len() >= MOST {
+                self.objects.clear();
+            }
+            let reference = PyWeakrefReference::new(callee)?.unbind();
+            let known = (reference, Arc::clone(&called.facts));
+            self.objects.insert(address, known);
         }
         Ok(called)
     }

@@ -59,7 +59,7 @@ impl State {
         let python_reader = object("reader")?;
         let reader = python_reader.clone_ref(py);
         let callee_types: [Py<PyAny>; 3] = get("callee_types")?.extract()?;
-        let method = callee_types[1].clone_ref(py);
+        let methods = [&callee_types[0], &callee_types[1]].map(|kind| kind.clone_ref(py));
         let state = Self {
             sink: Sink::new(writer.bind(py).clone()),
             reader: Reader::new(access, autograd, types, *regions, reader),
@@ -75,6 +75,7 @@ impl State {
                 get("modes")?.extract()?,
                 object("backward")?,
                 WeakReferences::new(get("weak_references")?.extract()?),
+                get("tested")?.is_truthy()?.then_some(&*library),
             ),
             hooked: Hooked::default(),
             known: Known::default(),
@@ -97,7 +98,7 @@ impl State {
                 methods: get("naming")?.extract()?,
                 python: object("named_members")?,
             },
-            callees: Callees::new(method, object("describe")?, get("telling")?.extract()?),
+            callees: Callees::new(methods, object("describe")?, get("telling")?.extract()?),
             flatten_arguments: object("flatten_arguments")?,
             flatten_result: object("flatten_result")?,
             plain_text: object("plain_text")?,

@@ -11,6 +11,7 @@ use super::autograd::{AutogradAccess, Fields};
 use super::hashing::Numbers;
 use super::sink::Sink;
 use crate::capture::append::LayoutText;
+use crate::fingerprint::kernel::Values;
 use crate::fingerprint::layout::Layout;
 use crate::fingerprint::level::Level;
 use crate::fingerprint::strided;
@@ -53,7 +54,8 @@ pub struct Reader {
     access: Option<TensorAccess>,
     autograd: Option<AutogradAccess>,
     types: [Py<PyAny>; 2],
-    regions: usize,
+    /// The values of the regions of what is read.
+    values: Vec<Values>,
     /// Whether tensors with these dispatch keys are plain CPU memory.
     plain: Numbers<u64, bool>,
     /// Keys that were found plain last.
@@ -77,7 +79,7 @@ impl Reader {
             access,
             autograd,
             types,
-            regions,
+            values: vec![Values::default(); regions],
             plain: Numbers::default(),
             plain_keys: 0,
             dtypes: Numbers::default(),
@@ -280,7 +282,35 @@ impl Reader {
         sink: &Sink,
         out: &mut Vec<u8>,
     ) -> PyResult<Option<u32>> {
-        let regions = self.regions;
+        let mut values = std::mem::take(&mut self.values);
+        // SAFETY: forwarded.
+        let read = unsafe { self.hash_at(py, implementation, keeper, sink, &mut values) };
+        if let Ok(Some(_)) = read {
+            let start = out.len();
+            out.resize(start + 8 * values.len(), 0);
+            let (xors, mixes) = out[start..].split_at_mut(4 * values.len());
+            let places = xors.as_chunks_mut().0.iter_mut().zip(mixes.as_chunks_mut().0);
+            for ((xor, mix), value) in places.zip(&values) {
+                *xor = value.xor.to_le_bytes();
+                *mix = value.mix.to_le_bytes();
+            }
+        }
+        self.values = values;
+        read
+    }
+
+    /// Both values of each region, in `values`, and the id of the layout.
+    ///
+    /// # Safety
+    /// As for [`Self::read_at`].
+    unsafe fn hash_at(
+        &mut self,
+        py: Python<'_>,
+        implementation: *mut c_void,
+        keeper: Keeper<'_, '_>,
+        sink: &Sink,
+        values: &mut [Values],
+    ) -> PyResult<Option<u32>> {
         // SAFETY: forwarded; the GIL is held until the fields have been copied, and longer where nothing
         // else keeps the tensor.
         let view = unsafe { self.view_at(&implementation) };
@@ -303,32 +333,15 @@ impl Reader {
             return Ok(None);
         }
         let data = Address(data);
-        let hashed = release(py, layout.nbytes(), move || {
+        let hashed = release(py, layout.nbytes(), || {
             // SAFETY: the tensor is alive, its layout comes from torch, and its storage reaches
             // behind its last element.
             unsafe {
-                strided::fingerprint(
-                    data.get(),
-                    layout,
-                    regions,
-                    Level::detect(),
-                    default_threads(),
-                )
+                let (level, threads) = (Level::detect(), default_threads());
+                strided::fingerprint_into(data.get(), layout, level, threads, values)
             }
         });
-        let Ok(fingerprint) = hashed else {
-            return Ok(None);
-        };
-        let values = fingerprint.values();
-        let start = out.len();
-        out.resize(start + 8 * values.len(), 0);
-        let (xors, mixes) = out[start..].split_at_mut(4 * values.len());
-        let places = xors.as_chunks_mut().0.iter_mut().zip(mixes.as_chunks_mut().0);
-        for ((xor, mix), value) in places.zip(values) {
-            *xor = value.xor.to_le_bytes();
-            *mix = value.mix.to_le_bytes();
-        }
-        Ok(Some(id))
+        Ok(hashed.is_ok().then_some(id))
     }
 
     fn layout_of(

@@ -63,6 +63,7 @@ def connect(
         {
             "tensor_types": (torch.Tensor, torch.nn.Parameter),
             "probes": _probes(),
+            "tested": _is_tested(),
             "autograd_probes": _autograd_probes() if _is_tested() else [],
             "make_node": _make_node,
             "take_handle": torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr,
