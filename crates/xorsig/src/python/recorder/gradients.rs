@@ -15,35 +15,28 @@ use super::run::{caught, failed};
 pub type Place = (usize, u64, u32);
 
 /// The gradients of one node to record: most have one.
-#[derive(Clone)]
-pub struct Places {
-    first: Place,
-    others: Vec<Place>,
+pub enum Places {
+    One(Place),
+    Several(Vec<Place>),
 }
 
 impl Places {
-    /// One.
-    pub fn new(first: Place) -> Self {
-        Self {
-            first,
-            others: Vec::new(),
+    fn all(&self) -> &[Place] {
+        match self {
+            Self::One(place) => std::slice::from_ref(place),
+            Self::Several(places) => places,
         }
-    }
-
-    /// Adds one.
-    pub fn add(&mut self, place: Place) {
-        self.others.push(place);
     }
 
     /// Each output, with the calls and slots of it.
     pub fn by_output(
         &self,
     ) -> impl Iterator<Item = (usize, impl Iterator<Item = (u64, u32)> + Clone)> {
-        let all = || std::iter::once(&self.first).chain(&self.others);
-        let outputs = all().enumerate();
-        let outputs = outputs.filter(move |(i, place)| !all().take(*i).any(|p| p.0 == place.0));
+        let all = self.all();
+        let outputs = all.iter().enumerate();
+        let outputs = outputs.filter(|(i, place)| !all[..*i].iter().any(|p| p.0 == place.0));
         outputs.map(move |(_, &(output, ..))| {
-            let same = all().filter(move |place| place.0 == output);
+            let same = all.iter().filter(move |place| place.0 == output);
             (output, same.map(|&(_, call, slot)| (call, slot)))
         })
     }
@@ -56,7 +49,7 @@ impl Places {
 #[pyclass(frozen, module = "xorsig")]
 pub struct GradientHook {
     recorder: Py<Recorder>,
-    places: Arc<Mutex<Places>>,
+    places: Arc<Mutex<Vec<Place>>>,
 }
 
 #[pymethods]
@@ -64,6 +57,7 @@ impl GradientHook {
     fn __call__(&self, py: Python<'_>, gradients: &Bound<'_, PyTuple>) -> PyResult<()> {
         let places = self.places.lock();
         let places = places.unwrap_or_else(PoisonError::into_inner).clone();
+        let places = Places::Several(places);
         for (output, places) in places.by_output() {
             let Ok(gradient) = gradients.get_item(output) else {
                 continue;
@@ -85,7 +79,7 @@ impl GradientHook {
 pub struct Hooked {
     /// By what tells nodes apart. A hook lives as long as its node, and longer where the workload holds
     /// the dictionary of the node's hooks, as a list of everything that lives does.
-    nodes: Numbers<NodeKey, Weak<Mutex<Places>>>,
+    nodes: Numbers<NodeKey, Weak<Mutex<Vec<Place>>>>,
     sweep_at: usize,
 }
 
@@ -156,10 +150,10 @@ impl Hooked {
     ) -> PyResult<()> {
         if let Some(places) = self.nodes.get(&key).and_then(Weak::upgrade) {
             let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
-            places.add(place);
+            places.push(place);
             return Ok(());
         }
-        let places = Arc::new(Mutex::new(Places::new(place)));
+        let places = Arc::new(Mutex::new(vec![place]));
         if self.nodes.len() >= self.sweep_at {
             self.nodes.retain(|_, places| places.strong_count() > 0);
             self.sweep_at = (2 * self.nodes.len()).max(1024);

@@ -18,38 +18,89 @@ use super::hashing::Numbers;
 use super::run::{caught, failed};
 use crate::capture::fork::Process;
 
-/// Nodes that are remembered at least; when a node is gone nothing says so.
+/// Numbers of nodes, of one thread, that are remembered; when a node is gone nothing says so.
 const REMEMBERED: usize = 1 << 19;
+/// Nodes of other threads that are remembered at least.
+const OF_OTHERS: usize = 1 << 12;
 
-/// Where gradients of nodes are to be recorded, of the last [`REMEMBERED`] nodes and as many more.
+/// Where gradients of nodes are to be recorded.
+///
+/// The numbers of a thread's nodes follow one another, so that those of the recorded thread are kept by
+/// number in a ring: each step writes where the last one stopped, and reads what it has just written.
+/// A map of them all would be looked up in memory far away.
 #[derive(Default)]
 struct Awaited {
-    recent: Numbers<Node, Places>,
-    older: Numbers<Node, Places>,
+    /// Thread that makes the nodes of the ring: that of the first one.
+    thread: Option<u64>,
+    /// One more than the number of the node; 0 where there is none. Empty until the first one.
+    numbers: Vec<u64>,
+    outputs: Vec<u32>,
+    calls: Vec<u64>,
+    slots: Vec<u32>,
+    /// All places of the nodes that have more than one.
+    several: Numbers<u64, Vec<Place>>,
+    /// Nodes of other threads.
+    recent: Numbers<Node, Vec<Place>>,
+    older: Numbers<Node, Vec<Place>>,
 }
 
 impl Awaited {
     fn add(&mut self, node: Node, place: Place) {
-        if let Some(places) = self.recent.get_mut(&node) {
-            places.add(place);
+        let (number, thread) = node;
+        if *self.thread.get_or_insert(thread) != thread {
+            return self.add_of_others(node, place);
+        }
+        if self.numbers.is_empty() {
+            // Zeros take no memory before something is written there.
+            self.numbers = vec![0; REMEMBERED];
+            self.outputs = vec![0; REMEMBERED];
+            self.calls = vec![0; REMEMBERED];
+            self.slots = vec![0; REMEMBERED];
+        }
+        let at = number as usize % REMEMBERED;
+        let (output, call, slot) = place;
+        if self.numbers[at] == number + 1 {
+            let first = self.place(at);
+            let places = self.several.entry(number).or_insert_with(|| vec![first]);
+            places.push(place);
             return;
         }
-        if self.recent.len() >= REMEMBERED {
+        if let Some(replaced) = self.numbers[at].checked_sub(1) {
+            self.several.remove(&replaced);
+        }
+        self.numbers[at] = number + 1;
+        self.outputs[at] = output as u32;
+        self.calls[at] = call;
+        self.slots[at] = slot;
+    }
+
+    fn place(&self, at: usize) -> Place {
+        (self.outputs[at] as usize, self.calls[at], self.slots[at])
+    }
+
+    fn add_of_others(&mut self, node: Node, place: Place) {
+        if self.recent.len() >= OF_OTHERS {
             self.older = std::mem::take(&mut self.recent);
         }
-        let places = match self.older.remove(&node) {
-            Some(mut places) => {
-                places.add(place);
-                places
-            }
-            None => Places::new(place),
-        };
-        self.recent.insert(node, places);
+        let older = &mut self.older;
+        let places = self.recent.entry(node);
+        let places = places.or_insert_with(|| older.remove(&node).unwrap_or_default());
+        places.push(place);
     }
 
     fn get(&self, node: Node) -> Option<Places> {
-        let found = self.recent.get(&node).or_else(|| self.older.get(&node));
-        found.cloned()
+        let (number, thread) = node;
+        if self.thread != Some(thread) {
+            let found = self.recent.get(&node).or_else(|| self.older.get(&node));
+            return found.cloned().map(Places::Several);
+        }
+        let at = number as usize % REMEMBERED;
+        // Nodes that collect gradients of leaves all have the largest number.
+        if *self.numbers.get(at)? != number.checked_add(1)? {
+            return None;
+        }
+        let several = self.several.get(&number).cloned();
+        Some(several.map_or_else(|| Places::One(self.place(at)), Places::Several))
     }
 }
 
