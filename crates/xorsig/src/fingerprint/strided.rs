@@ -4,13 +4,13 @@
 //! is near: long dense runs where they lie, columns as `columns.rs` says, and everything else
 //! gathered, one block of at most [`BLOCK`] bytes at a time.
 
-use super::regions::Regions;
-use super::{Fingerprint, both_into, threads};
 use super::columns::{Block, MOST_LANES, rows_of_lanes};
 use super::gather::gather;
 use super::kernel::Values;
 use super::layout::{Layout, LayoutError};
 use super::level::Level;
+use super::regions::Regions;
+use super::{Fingerprint, both_into, threads};
 
 /// Bytes gathered before the kernel runs; fits a first-level cache beside what is read.
 const BLOCK: usize = 16 * 1024;

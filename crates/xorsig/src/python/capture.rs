@@ -62,6 +62,17 @@ impl CaptureWriter {
         };
         result.map_err(|error| from_write(py, &error))
     }
+
+    /// As [`Self::append`], where the GIL is not held.
+    pub fn append_without_gil<T: Default>(
+        &self,
+        append: impl FnOnce(&mut Appender<'_>) -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        if self.writer.is_foreign() {
+            return Ok(T::default());
+        }
+        self.writer.append(append)
+    }
 }
 
 #[pymethods]

@@ -315,7 +315,9 @@ impl Announcements {
             let count = word(announcement + self.inputs + 8);
             let inputs = match inputs {
                 0 => &[][..],
-                first => std::slice::from_raw_parts(std::ptr::with_exposed_provenance(first), count),
+                first => {
+                    std::slice::from_raw_parts(std::ptr::with_exposed_provenance(first), count)
+                }
             };
             ((number, thread), inputs)
         }
@@ -383,7 +385,10 @@ impl Places {
             return None;
         }
         let all = |holds: &dyn Fn(&Probe, &Seen) -> bool| {
-            probes.iter().zip(seen).all(|(probe, seen)| holds(probe, seen))
+            probes
+                .iter()
+                .zip(seen)
+                .all(|(probe, seen)| holds(probe, seen))
         };
         let end = 8 * WORDS;
         let number = only(8, end, 8, |at| {

@@ -137,7 +137,8 @@ impl Callees {
             return self.method(callee);
         }
         let kind = callee.get_type_ptr().cast();
-        if kind == self.function.as_ptr() || std::ptr::eq(kind.cast(), &raw const ffi::PyType_Type) {
+        if kind == self.function.as_ptr() || std::ptr::eq(kind.cast(), &raw const ffi::PyType_Type)
+        {
             return self.object(callee);
         }
         let class = callee.get_type_ptr() as usize;

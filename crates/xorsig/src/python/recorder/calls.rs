@@ -1,6 +1,5 @@
 //! Calls that are recorded without the Python recorder.
 
-use std::ffi::c_void;
 use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
 
@@ -199,39 +198,6 @@ impl Recorder {
         gradient: &Bound<'_, PyAny>,
         places: impl Iterator<Item = (u64, u32)> + Clone,
     ) -> PyResult<()> {
-        let read = |state: &mut State| state.gradient(this.get(), gradient, places.clone());
-        let object = || Ok(gradient.clone());
-        Self::record_gradient(this, read, object, places.clone())
-    }
-
-    /// As [`Self::on_gradient`], of an implementation; `object` makes the tensor where it is needed.
-    ///
-    /// # Safety
-    /// The implementation is that of a tensor, which is alive and which the caller holds.
-    pub unsafe fn on_gradient_at<'py>(
-        this: &Bound<'py, Self>,
-        implementation: *mut c_void,
-        object: impl Fn() -> PyResult<Bound<'py, PyAny>>,
-        places: impl Iterator<Item = (u64, u32)> + Clone,
-    ) -> PyResult<()> {
-        let (py, recorder) = (this.py(), this.get());
-        let read = |state: &mut State| {
-            // SAFETY: forwarded.
-            let read = unsafe { state.gradient_at(py, recorder, implementation, places.clone()) };
-            match read? {
-                true => Ok(true),
-                false => state.gradient(recorder, &object()?, places.clone()),
-            }
-        };
-        Self::record_gradient(this, read, &object, places.clone())
-    }
-
-    fn record_gradient<'py>(
-        this: &Bound<'py, Self>,
-        read: impl FnOnce(&mut State) -> PyResult<bool>,
-        object: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
-        places: impl Iterator<Item = (u64, u32)>,
-    ) -> PyResult<()> {
         let py = this.py();
         let recorder = this.get();
         if !recorder.is_enabled() {
@@ -239,7 +205,8 @@ impl Recorder {
         }
         if recorder.is_recorded_thread() {
             if let Some(_busy) = recorder.enter() {
-                if read(&mut *recorder.state(py)?)? {
+                let mut state = recorder.state(py)?;
+                if state.gradient(recorder, gradient, places.clone())? {
                     return Ok(());
                 }
             } else if matches!(recorder.state.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -253,7 +220,7 @@ impl Recorder {
             let places = places.map(|(call, slot)| (call, state.slots.gradient(slot)));
             places.collect::<Vec<_>>()
         };
-        this.call_method1(intern!(py, "_on_gradient"), (object()?, places))?;
+        this.call_method1(intern!(py, "_on_gradient"), (gradient, places))?;
         Ok(())
     }
 

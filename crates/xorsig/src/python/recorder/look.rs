@@ -3,8 +3,8 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::super::fingerprint::RELEASE_BYTES;
 use super::held::{Held, WeakReferences};
-use super::reading::Keeper;
 use super::state::{Part, Reading, State};
 
 /// What changes when a tensor is replaced, gets other memory, or is written to by an operator.
@@ -161,19 +161,10 @@ impl State {
             if !fields.node.is_null() || fields.gradient.is_null() {
                 return Ok(None);
             }
-            // SAFETY: the parameter keeps the gradient while the GIL is held; one with a version
-            // has keys that say that it is plain.
-            let layout = unsafe {
-                match self.reader.gradient_version(fields.gradient) {
-                    None => None,
-                    Some(_) => {
-                        self.scratch.clear();
-                        let (gradient, out) = (fields.gradient, &mut self.scratch);
-                        let py = parameter.py();
-                        self.reader.read_at(py, gradient, Keeper::Gil, &self.sink, out)?
-                    }
-                }
-            };
+            self.scratch.clear();
+            let out = &mut self.scratch;
+            // SAFETY: the parameter keeps the gradient while the GIL is held.
+            let layout = unsafe { self.reader.read_met(fields.gradient, RELEASE_BYTES, out) };
             if let Some(layout) = layout {
                 return Ok(Some(Part::whole(layout, &self.scratch)));
             }

@@ -37,8 +37,9 @@ mod steps;
 mod torch;
 mod values;
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -49,9 +50,9 @@ use pyo3::{PyTraverseError, PyVisit};
 use closing::{Ending, Unusual};
 pub use effects::Effects;
 pub use frame::CallFrame;
+use observer::Observer;
 pub use parameters::KnownParameters;
 pub use run::{caught, run};
-use observer::Observer;
 use sink::{Row, Rows};
 use state::State;
 
@@ -82,6 +83,16 @@ mod flag {
     pub const UNINITIALISED: u32 = 8;
 }
 
+/// What recording needs that is not Python's.
+pub struct Shared {
+    enabled: AtomicBool,
+    busy: AtomicBool,
+    tensors: AtomicU64,
+    thread: u64,
+    process: Process,
+    state: Mutex<Option<Box<State>>>,
+}
+
 /// State of a recorder, and its native path; ``opguard.core`` subclasses it.
 ///
 /// Args:
@@ -91,25 +102,27 @@ mod flag {
 ///     max_nested_calls: Calls that may be recorded inside one another.
 #[pyclass(frozen, subclass, weakref, module = "xorsig")]
 pub struct Recorder {
-    enabled: AtomicBool,
+    shared: Arc<Shared>,
     paused: AtomicBool,
-    busy: AtomicBool,
     /// Completed steps of the run.
     step: AtomicI64,
     /// Optimizer steps that are running.
     optimizer_depth: AtomicI64,
     calls: AtomicU64,
-    tensors: AtomicU64,
     elsewhere: AtomicU64,
-    thread: u64,
-    process: Process,
     regions: usize,
     max_nested_calls: usize,
     stack: Py<PyList>,
     writer: Py<PyAny>,
     /// Hears of backward passes, where torch's announcements can be read.
     observer: OnceLock<&'static Observer>,
-    state: Mutex<Option<Box<State>>>,
+}
+
+impl Deref for Recorder {
+    type Target = Shared;
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 impl Drop for Recorder {
@@ -130,20 +143,20 @@ impl Drop for Busy<'_> {
 /// The state, while its lock is held.
 struct Locked<'a>(MutexGuard<'a, Option<Box<State>>>);
 
-impl std::ops::Deref for Locked<'_> {
+impl Deref for Locked<'_> {
     type Target = State;
     fn deref(&self) -> &State {
         self.0.as_ref().expect("checked when it was locked")
     }
 }
 
-impl std::ops::DerefMut for Locked<'_> {
+impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut State {
         self.0.as_mut().expect("checked when it was locked")
     }
 }
 
-impl Recorder {
+impl Shared {
     fn is_recorded_thread(&self) -> bool {
         // SAFETY: asks for a number and has no precondition.
         unsafe { pyo3::ffi::PyThread_get_thread_ident() as u64 == self.thread }
@@ -166,6 +179,17 @@ impl Recorder {
         free.ok().map(|_| Busy(&self.busy))
     }
 
+    fn count(&self, rows: &Rows) {
+        let tensors = rows
+            .rows
+            .iter()
+            .filter(|row| !matches!(row, Row::Value { .. }));
+        self.tensors
+            .fetch_add(tensors.count() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Recorder {
     /// Locks the state; only while busy, since the lock is not reentrant.
     ///
     /// After a panic the state may be anything, and records made from it wrong: none is made any
@@ -193,15 +217,6 @@ impl Recorder {
     fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
-
-    fn count(&self, rows: &Rows) {
-        let tensors = rows
-            .rows
-            .iter()
-            .filter(|row| !matches!(row, Row::Value { .. }));
-        self.tensors
-            .fetch_add(tensors.count() as u64, Ordering::Relaxed);
-    }
 }
 
 #[pymethods]
@@ -214,23 +229,26 @@ impl Recorder {
         thread: u64,
         max_nested_calls: usize,
     ) -> PyResult<Self> {
-        Ok(Self {
+        let shared = Shared {
             enabled: AtomicBool::new(true),
-            paused: AtomicBool::new(false),
             busy: AtomicBool::new(false),
+            tensors: AtomicU64::new(0),
+            thread,
+            process: Process::current()?,
+            state: Mutex::new(None),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            paused: AtomicBool::new(false),
             step: AtomicI64::new(0),
             optimizer_depth: AtomicI64::new(0),
             calls: AtomicU64::new(0),
-            tensors: AtomicU64::new(0),
             elsewhere: AtomicU64::new(0),
-            thread,
-            process: Process::current()?,
             regions,
             max_nested_calls,
             stack: PyList::empty(py).unbind(),
             writer,
             observer: OnceLock::new(),
-            state: Mutex::new(None),
         })
     }
 

@@ -1,21 +1,22 @@
 //! The gradients that torch announces: where each is to be recorded, and recording it.
 
-use std::ptr::null;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyWeakrefReference;
 
-use super::Recorder;
-use super::announced::{Announcements, Input, Node};
+use super::super::errors::from_write;
+use super::announced::{Announcements, Node};
 use super::gradients::{Place, Places};
 use super::hashing::Numbers;
 use super::run::{caught, failed};
+use super::{Recorder, Shared};
 use crate::capture::fork::Process;
 
 /// Numbers of nodes, of one thread, that are remembered; when a node is gone nothing says so.
@@ -114,6 +115,7 @@ pub struct Observer {
     announcements: Announcements,
     awaited: Mutex<Awaited>,
     recorder: Py<PyWeakrefReference>,
+    shared: Weak<Shared>,
     /// `torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr`.
     take_handle: Py<PyAny>,
 }
@@ -147,6 +149,7 @@ impl Observer {
             announcements,
             awaited: Mutex::default(),
             recorder: PyWeakrefReference::new(recorder)?.unbind(),
+            shared: Arc::downgrade(&recorder.get().shared),
             take_handle,
         }));
         // The GIL is held, so that no other one starts meanwhile.
@@ -191,26 +194,7 @@ impl Observer {
         }
         // SAFETY: forwarded.
         let (node, inputs) = unsafe { self.announcements.read(announcement) };
-        let places = lock(&self.awaited).get(node);
-        let Some(places) = places else {
-            return;
-        };
-        // torch has released the GIL behind the back of PyO3, which believes that it still holds it
-        // where a call through a callsite runs the pass.
-        // SAFETY: any thread may ask for the GIL while the interpreter runs, and gives it back below.
-        let held = unsafe { ffi::PyGILState_Ensure() };
-        let record = || Python::attach(|py| self.record(py, &places, inputs));
-        // A panic must not reach torch; it is noted where the recorder's own code is called.
-        let _ = catch_unwind(AssertUnwindSafe(record));
-        // SAFETY: as above.
-        unsafe { ffi::PyGILState_Release(held) };
-    }
-
-    fn record(&self, py: Python<'_>, places: &Places, inputs: &[Input]) {
-        let Some(recorder) = self.recorder.bind(py).upgrade() else {
-            return;
-        };
-        let Ok(recorder) = recorder.cast_into::<Recorder>() else {
+        let Some(places) = lock(&self.awaited).get(node) else {
             return;
         };
         for (output, places) in places.by_output() {
@@ -218,14 +202,64 @@ impl Observer {
             let Some(gradient) = input.and_then(|input| self.announcements.gradient(input)) else {
                 continue;
             };
-            let object = || self.object(py, gradient);
             // SAFETY: torch holds the gradients while it announces the node.
-            let record =
-                || unsafe { Recorder::on_gradient_at(&recorder, gradient, object, places) };
-            let done = caught(record).or_else(|error| failed(&recorder, "gradient", error));
-            if let Err(error) = done {
-                raise_soon(error);
+            let recorded = caught(|| unsafe { self.record_without_gil(gradient, places.clone()) });
+            if !matches!(recorded, Ok(true)) {
+                with_gil(|py| self.record(py, gradient, places, recorded.map(drop)));
             }
+        }
+    }
+
+    /// Records a gradient if that needs no Python, and no waiting.
+    ///
+    /// # Safety
+    /// The implementation is that of a tensor, which is alive and which the caller holds.
+    unsafe fn record_without_gil(
+        &self,
+        gradient: *mut c_void,
+        places: impl Iterator<Item = (u64, u32)>,
+    ) -> PyResult<bool> {
+        let Some(shared) = self.shared.upgrade() else {
+            return Ok(true);
+        };
+        let Some(_busy) = shared.enter() else {
+            return Ok(false);
+        };
+        let Ok(mut state) = shared.state.try_lock() else {
+            return Ok(false);
+        };
+        let Some(state) = state.as_deref_mut() else {
+            return Ok(false);
+        };
+        // SAFETY: forwarded.
+        let recorded = unsafe { state.gradient_at(&shared, gradient, places) };
+        recorded.map_err(|error| {
+            let mut raised = None;
+            with_gil(|py| raised = Some(from_write(py, &error)));
+            raised.unwrap_or_else(|| PyRuntimeError::new_err(error.to_string()))
+        })
+    }
+
+    /// Records a gradient of any kind, or notes that it `failed` to be.
+    fn record(
+        &self,
+        py: Python<'_>,
+        gradient: *mut c_void,
+        places: impl Iterator<Item = (u64, u32)> + Clone,
+        failed_before: PyResult<()>,
+    ) {
+        let recorder = self.recorder.bind(py).upgrade();
+        let Some(Ok(recorder)) = recorder.map(|object| object.cast_into::<Recorder>()) else {
+            return;
+        };
+        let done = failed_before.and_then(|()| {
+            caught(|| {
+                let gradient = self.object(py, gradient)?;
+                Recorder::on_gradient(&recorder, &gradient, places)
+            })
+        });
+        if let Err(error) = done.or_else(|error| failed(&recorder, "gradient", error)) {
+            raise_soon(error);
         }
     }
 
@@ -243,6 +277,17 @@ impl Observer {
         };
         self.take_handle.bind(py).call1((capsule,))
     }
+}
+
+/// Runs `action` with the GIL, which torch has released behind the back of PyO3: that believes to hold
+/// it where a call through a callsite runs the pass.
+fn with_gil(action: impl FnOnce(Python<'_>)) {
+    // SAFETY: any thread may ask for the GIL while the interpreter runs, and gives it back below.
+    let held = unsafe { ffi::PyGILState_Ensure() };
+    // A panic must not reach torch; what fails has been noted.
+    let _ = catch_unwind(AssertUnwindSafe(|| Python::attach(action)));
+    // SAFETY: as above.
+    unsafe { ffi::PyGILState_Release(held) };
 }
 
 /// What torch calls before a node runs.

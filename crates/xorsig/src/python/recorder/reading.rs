@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use pyo3::prelude::*;
 
-use super::super::fingerprint::{RELEASE_BYTES, release};
+use super::super::fingerprint::release;
 use super::access::{TensorAccess, View};
 use super::announced::{Announcements, Node};
 use super::autograd::{AutogradAccess, Fields};
@@ -18,7 +18,7 @@ use crate::fingerprint::strided;
 use crate::fingerprint::threads::default_threads;
 
 /// What tensors of one element type, shape and strides share.
-struct Known {
+struct Met {
     dtype: i32,
     sizes: Box<[i64]>,
     strides: Box<[i64]>,
@@ -27,26 +27,6 @@ struct Known {
     extent: i64,
     layout: Layout,
     id: u32,
-}
-
-/// What keeps a tensor alive while it is read.
-#[derive(Clone, Copy)]
-pub enum Keeper<'a, 'py> {
-    /// Its object.
-    Object(&'a Bound<'py, PyAny>),
-    /// The caller, otherwise.
-    Caller,
-    /// What could let it go while the GIL is released.
-    Gil,
-}
-
-impl<'a, 'py> Keeper<'a, 'py> {
-    fn object(self) -> Option<&'a Bound<'py, PyAny>> {
-        match self {
-            Self::Object(object) => Some(object),
-            Self::Caller | Self::Gil => None,
-        }
-    }
 }
 
 /// Reads tensors of the exact types `torch.Tensor` and `torch.nn.Parameter` that are plain memory.
@@ -61,7 +41,7 @@ pub struct Reader {
     /// Keys that were found plain last.
     plain_keys: u64,
     dtypes: Numbers<i32, (String, usize)>,
-    layouts: Numbers<u64, Vec<Known>>,
+    layouts: Layouts,
     /// Python's reader: `is_plain_cpu(tensor)` and `dtype(tensor)`.
     python: Py<PyAny>,
 }
@@ -83,7 +63,7 @@ impl Reader {
             plain: Numbers::default(),
             plain_keys: 0,
             dtypes: Numbers::default(),
-            layouts: Numbers::default(),
+            layouts: Layouts::default(),
             python,
         }
     }
@@ -248,9 +228,8 @@ impl Reader {
         if data == 0 {
             return Ok(None);
         }
-        let itemsize = self
-            .layout_of(Some(tensor), &view, sink)?
-            .map(|known| known.itemsize);
+        self.learn(tensor, &view, sink)?;
+        let itemsize = self.layouts.find(&view).map(|met| met.itemsize);
         Ok(itemsize.map(|itemsize| data - offset * itemsize))
     }
 
@@ -267,117 +246,52 @@ impl Reader {
             return Ok(None);
         };
         // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
-        unsafe { self.read_at(tensor.py(), implementation, Keeper::Object(tensor), sink, out) }
-    }
-
-    /// As [`Self::read`]; without an object only one of a layout that was seen before.
-    ///
-    /// # Safety
-    /// The keys of `implementation` say that it is plain, and its tensor is alive.
-    pub unsafe fn read_at(
-        &mut self,
-        py: Python<'_>,
-        implementation: *mut c_void,
-        keeper: Keeper<'_, '_>,
-        sink: &Sink,
-        out: &mut Vec<u8>,
-    ) -> PyResult<Option<u32>> {
-        let mut values = std::mem::take(&mut self.values);
-        // SAFETY: forwarded.
-        let read = unsafe { self.hash_at(py, implementation, keeper, sink, &mut values) };
-        if let Ok(Some(_)) = read {
-            let start = out.len();
-            out.resize(start + 8 * values.len(), 0);
-            let (xors, mixes) = out[start..].split_at_mut(4 * values.len());
-            let places = xors.as_chunks_mut().0.iter_mut().zip(mixes.as_chunks_mut().0);
-            for ((xor, mix), value) in places.zip(&values) {
-                *xor = value.xor.to_le_bytes();
-                *mix = value.mix.to_le_bytes();
-            }
-        }
-        self.values = values;
-        read
-    }
-
-    /// Both values of each region, in `values`, and the id of the layout.
-    ///
-    /// # Safety
-    /// As for [`Self::read_at`].
-    unsafe fn hash_at(
-        &mut self,
-        py: Python<'_>,
-        implementation: *mut c_void,
-        keeper: Keeper<'_, '_>,
-        sink: &Sink,
-        values: &mut [Values],
-    ) -> PyResult<Option<u32>> {
-        // SAFETY: forwarded; the GIL is held until the fields have been copied, and longer where nothing
-        // else keeps the tensor.
         let view = unsafe { self.view_at(&implementation) };
         let Some(view) = view else { return Ok(None) };
-        let data = view.data;
-        let (offset, stored) = (view.storage_offset, view.storage_bytes);
-        let Some(known) = self.layout_of(keeper.object(), &view, sink)? else {
-            return Ok(None);
-        };
-        // A storage can be freed or shrunk under a tensor, as sharding does between uses.
-        let needed = known
-            .extent
-            .checked_add(if known.extent == 0 { 0 } else { offset })
-            .and_then(|elements| elements.checked_mul(known.itemsize as i64));
-        if needed.is_none_or(|needed| stored < needed) {
-            return Ok(None);
-        }
-        let (id, layout) = (known.id, &known.layout);
-        if matches!(keeper, Keeper::Gil) && layout.nbytes() >= RELEASE_BYTES {
-            return Ok(None);
-        }
-        let data = Address(data);
-        let hashed = release(py, layout.nbytes(), || {
-            // SAFETY: the tensor is alive, its layout comes from torch, and its storage reaches
-            // behind its last element.
-            unsafe {
-                let (level, threads) = (Level::detect(), default_threads());
-                strided::fingerprint_into(data.get(), layout, level, threads, values)
-            }
-        });
-        Ok(hashed.is_ok().then_some(id))
+        self.learn(tensor, &view, sink)?;
+        let (layouts, values) = (&self.layouts, &mut self.values);
+        // SAFETY: the tensor is alive, and has this layout.
+        let hash = |met| unsafe { append(values, met, &view, Some(tensor.py()), out) };
+        Ok(layouts.find(&view).and_then(hash))
     }
 
-    fn layout_of(
+    /// As [`Self::read`], of a tensor whose like was met before, and of at most so many bytes.
+    ///
+    /// The GIL is not released meanwhile, and need not be held.
+    ///
+    /// # Safety
+    /// The tensor of `implementation` is alive, and the caller keeps it.
+    pub unsafe fn read_met(
         &mut self,
-        tensor: Option<&Bound<'_, PyAny>>,
-        view: &View<'_>,
-        sink: &Sink,
-    ) -> PyResult<Option<&Known>> {
-        let same = |known: &Known| {
-            known.dtype == view.dtype
-                && *known.sizes == *view.sizes
-                && *known.strides == *view.strides
-        };
-        let hash = hash_of(view);
-        let known = self.layouts.get(&hash);
-        let position = match known.and_then(|all| all.iter().position(same)) {
-            Some(position) => position,
-            None => {
-                let Some(tensor) = tensor else {
-                    return Ok(None);
-                };
-                let known = self.intern(tensor, view, sink)?;
-                let all = self.layouts.entry(hash).or_default();
-                all.push(known);
-                all.len() - 1
+        implementation: *mut c_void,
+        most_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<u32> {
+        // SAFETY: forwarded; the keys say that the tensor is plain.
+        let view = unsafe {
+            if !self.is_like_plain(implementation) {
+                return None;
             }
+            self.view_at(&implementation)?
         };
-        Ok(self.layouts.get(&hash).map(|all| &all[position]))
+        let met = self.layouts.find(&view)?;
+        if met.layout.nbytes() > most_bytes {
+            return None;
+        }
+        // SAFETY: the tensor is alive, and has this layout.
+        unsafe { append(&mut self.values, met, &view, None, out) }
     }
 
-    fn intern(
-        &mut self,
-        tensor: &Bound<'_, PyAny>,
-        view: &View<'_>,
-        sink: &Sink,
-    ) -> PyResult<Known> {
+    /// Knows the layout of a tensor from here on.
+    fn learn(&mut self, tensor: &Bound<'_, PyAny>, view: &View<'_>, sink: &Sink) -> PyResult<()> {
+        if self.layouts.find(view).is_none() {
+            let met = self.intern(tensor, view, sink)?;
+            self.layouts.add(view, met);
+        }
+        Ok(())
+    }
+
+    fn intern(&mut self, tensor: &Bound<'_, PyAny>, view: &View<'_>, sink: &Sink) -> PyResult<Met> {
         let py = tensor.py();
         if !self.dtypes.contains_key(&view.dtype) {
             let named = self
@@ -403,7 +317,7 @@ impl Reader {
             kind: "strided",
             logical_nbytes: layout.nbytes() as u64,
         };
-        Ok(Known {
+        Ok(Met {
             dtype: view.dtype,
             sizes: view.sizes.into(),
             strides: view.strides.into(),
@@ -412,6 +326,72 @@ impl Reader {
             layout,
             id: sink.layout(py, &text)?,
         })
+    }
+}
+
+/// Appends the signature of a tensor to `out` and returns its layout's id; `None`, and nothing appended,
+/// where its storage is freed.
+///
+/// # Safety
+/// `view` is that of a tensor in memory, which is alive and has the layout of `met`.
+unsafe fn append(
+    values: &mut [Values],
+    met: &Met,
+    view: &View<'_>,
+    py: Option<Python<'_>>,
+    out: &mut Vec<u8>,
+) -> Option<u32> {
+    // A storage can be freed or shrunk under a tensor, as sharding does between uses.
+    let before = if met.extent == 0 {
+        0
+    } else {
+        view.storage_offset
+    };
+    let needed = met.extent.checked_add(before)?;
+    if view.storage_bytes < needed.checked_mul(met.itemsize as i64)? {
+        return None;
+    }
+    let (data, layout) = (Address(view.data), &met.layout);
+    let mut hash = || {
+        let (level, threads) = (Level::detect(), default_threads());
+        // SAFETY: the tensor is alive, its layout comes from torch, and its storage reaches behind
+        // its last element.
+        unsafe { strided::fingerprint_into(data.get(), layout, level, threads, values) }
+    };
+    let hashed = match py {
+        Some(py) => release(py, layout.nbytes(), hash),
+        None => hash(),
+    };
+    hashed.ok()?;
+    let start = out.len();
+    out.resize(start + 8 * values.len(), 0);
+    let (xors, mixes) = out[start..].split_at_mut(4 * values.len());
+    let places = xors
+        .as_chunks_mut()
+        .0
+        .iter_mut()
+        .zip(mixes.as_chunks_mut().0);
+    for ((xor, mix), value) in places.zip(values) {
+        *xor = value.xor.to_le_bytes();
+        *mix = value.mix.to_le_bytes();
+    }
+    Some(met.id)
+}
+
+/// The layouts that tensors had so far.
+#[derive(Default)]
+struct Layouts(Numbers<u64, Vec<Met>>);
+
+impl Layouts {
+    fn find(&self, view: &View<'_>) -> Option<&Met> {
+        let same = |met: &&Met| {
+            met.dtype == view.dtype && *met.sizes == *view.sizes && *met.strides == *view.strides
+        };
+        self.0.get(&hash_of(view))?.iter().find(same)
+    }
+
+    fn add(&mut self, view: &View<'_>, met: Met) {
+        self.0.entry(hash_of(view)).or_default().push(met);
     }
 }
 

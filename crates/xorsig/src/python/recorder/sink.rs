@@ -8,6 +8,7 @@ use pyo3::types::{PyBytes, PyString};
 use super::super::capture::CaptureWriter;
 use super::super::pending::PendingSignature;
 use super::fingerprint::Fingerprint;
+use super::role;
 use super::state::Part;
 use crate::capture::append::{Begin, LayoutText};
 use crate::capture::pending::Pending;
@@ -93,6 +94,18 @@ impl Rows {
             layout,
             signature,
             note: part.note,
+        });
+    }
+
+    /// Leaves no record but that of a gradient, whose signature is all of the bytes.
+    pub fn only_gradient(&mut self, slot: u32, layout: u32) {
+        self.rows.clear();
+        self.rows.push(Row::Tensor {
+            role: role::GRADIENT,
+            slot,
+            layout,
+            signature: Some((0, self.bytes.len() as u32)),
+            note: 0,
         });
     }
 
@@ -196,7 +209,8 @@ impl Sink {
     }
 }
 
-fn append(
+/// Writes records of a call.
+pub fn append(
     batch: &mut crate::capture::append::Appender<'_>,
     call: u64,
     rows: &Rows,

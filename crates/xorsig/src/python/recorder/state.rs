@@ -19,13 +19,14 @@ use super::modules::Naming;
 use super::observer::Observer;
 use super::plans::Plans;
 use super::random::Random;
-use super::reading::{Keeper, Reader};
-use super::sink::{Row, Rows, Sink};
+use super::reading::Reader;
+use super::sink::{Row, Rows, Sink, append};
 use super::slots::{Slot, Slots};
 use super::torch::Torch;
 use super::values::Values;
-use super::{Recorder, phase, role};
+use super::{Recorder, Shared, phase};
 use crate::capture::pending::Pending;
+use crate::capture::writer::WriteError;
 
 /// A part of a tensor as recorded.
 #[derive(Debug, PartialEq, Eq)]
@@ -296,62 +297,50 @@ impl State {
     /// Writes a gradient under each of its places; `false` if it is not plain memory.
     pub(super) fn gradient(
         &mut self,
-        recorder: &Recorder,
+        recorder: &Shared,
         gradient: &Bound<'_, PyAny>,
         places: impl Iterator<Item = (u64, u32)>,
     ) -> PyResult<bool> {
+        let py = gradient.py();
         self.rows.clear();
         let out = &mut self.rows.bytes;
-        let read = self.reader.read(gradient, &self.sink, out)?;
-        self.write_gradient(gradient.py(), recorder, read, places)
+        let Some(layout) = self.reader.read(gradient, &self.sink, out)? else {
+            return Ok(false);
+        };
+        for (call, slot) in places {
+            self.rows.only_gradient(slot, layout);
+            recorder.count(&self.rows);
+            self.sink.write(py, call, &self.rows, None)?;
+        }
+        Ok(true)
     }
 
-    /// As [`Self::gradient`], of an implementation; `false` also if its like was not met before.
+    /// As [`Self::gradient`], of an implementation and without the GIL; `false` also if its like was
+    /// not met before, or if the records go to an object of Python.
     ///
     /// # Safety
     /// The implementation is that of a tensor, which is alive and which the caller holds.
     pub(super) unsafe fn gradient_at(
         &mut self,
-        py: Python<'_>,
-        recorder: &Recorder,
+        recorder: &Shared,
         gradient: *mut c_void,
         places: impl Iterator<Item = (u64, u32)>,
-    ) -> PyResult<bool> {
+    ) -> Result<bool, WriteError> {
         self.rows.clear();
-        // SAFETY: forwarded.
-        let read = unsafe {
-            if !self.reader.is_like_plain(gradient) {
-                return Ok(false);
-            }
-            let out = &mut self.rows.bytes;
-            self.reader
-                .read_at(py, gradient, Keeper::Caller, &self.sink, out)?
-        };
-        self.write_gradient(py, recorder, read, places)
-    }
-
-    fn write_gradient(
-        &mut self,
-        py: Python<'_>,
-        recorder: &Recorder,
-        layout: Option<u32>,
-        places: impl Iterator<Item = (u64, u32)>,
-    ) -> PyResult<bool> {
-        let Some(layout) = layout else {
+        let Sink::Writer(writer) = &self.sink else {
             return Ok(false);
         };
-        let signature = Some((0, self.rows.bytes.len() as u32));
+        let out = &mut self.rows.bytes;
+        // SAFETY: forwarded.
+        let Some(layout) = (unsafe { self.reader.read_met(gradient, usize::MAX, out) }) else {
+            return Ok(false);
+        };
         for (call, slot) in places {
-            self.rows.rows.clear();
-            self.rows.rows.push(Row::Tensor {
-                role: role::GRADIENT,
-                slot,
-                layout,
-                signature,
-                note: 0,
-            });
+            self.rows.only_gradient(slot, layout);
             recorder.count(&self.rows);
-            self.sink.write(py, call, &self.rows, None)?;
+            writer
+                .get()
+                .append_without_gil(|batch| append(batch, call, &self.rows))?;
         }
         Ok(true)
     }

@@ -46,8 +46,14 @@ impl Torch {
         Self {
             accessors,
             modes: [
-                wide(functions, c"_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"),
-                wide(dispatches, c"_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv"),
+                wide(
+                    functions,
+                    c"_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv",
+                ),
+                wide(
+                    dispatches,
+                    c"_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv",
+                ),
             ],
             backward,
             weak_references,
