@@ -248,11 +248,15 @@ impl Reader {
         // SAFETY: the keys of the implementation say that the tensor is plain; it is alive.
         let view = unsafe { self.view_at(&implementation) };
         let Some(view) = view else { return Ok(None) };
+        let py = Some(tensor.py());
+        if let Some(met) = self.layouts.find(&view) {
+            // SAFETY: the tensor is alive, and has this layout.
+            return Ok(unsafe { append(&mut self.values, met, &view, py, out) });
+        }
         self.learn(tensor, &view, sink)?;
-        let (layouts, values) = (&self.layouts, &mut self.values);
-        // SAFETY: the tensor is alive, and has this layout.
-        let hash = |met| unsafe { append(values, met, &view, Some(tensor.py()), out) };
-        Ok(layouts.find(&view).and_then(hash))
+        let met = self.layouts.find(&view);
+        // SAFETY: as above.
+        Ok(met.and_then(|met| unsafe { append(&mut self.values, met, &view, py, out) }))
     }
 
     /// As [`Self::read`], of a tensor whose like was met before, and of at most so many bytes.
@@ -384,8 +388,12 @@ struct Layouts(Numbers<u64, Vec<Met>>);
 
 impl Layouts {
     fn find(&self, view: &View<'_>) -> Option<&Met> {
+        // Compared one by one: there are few, and calling a function for them takes longer.
+        let equal = |a: &[i64], b: &[i64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b);
         let same = |met: &&Met| {
-            met.dtype == view.dtype && *met.sizes == *view.sizes && *met.strides == *view.strides
+            met.dtype == view.dtype
+                && equal(&met.sizes, view.sizes)
+                && equal(&met.strides, view.strides)
         };
         self.0.get(&hash_of(view))?.iter().find(same)
     }
