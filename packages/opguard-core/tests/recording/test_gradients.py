@@ -162,6 +162,35 @@ def test_a_second_pass_is_recorded_again(recorded_gradients) -> None:
     assert places(recorded_gradients(program)) == [(1, "grad.out")] * 2
 
 
+def test_numbers_of_nodes_that_are_long_gone_are_not_taken_for_those_of_new_ones(
+    recorded_gradients,
+) -> None:
+    # The ring of numbers comes round after so many.
+    ring = 1 << 19
+
+    def program() -> None:
+        x = torch.ones(1, requires_grad=True)
+        olds = [site(0, torch.mul)(x, 2) for _ in range(3)]
+        olds[0].backward(retain_graph=True)
+        number = olds[0].grad_fn._sequence_nr()
+        for _ in range(number + ring - olds[2].grad_fn._sequence_nr() - 1):
+            x * 2
+        news = [x * 2, site(1, torch.mul)(x, 3), site(2, torch.mul)(x, 3)]
+        assert news[0].grad_fn._sequence_nr() == number + ring
+        again = site(3, lambda: olds[2])()
+        for tensor in (*news, olds[1], again):
+            tensor.backward()
+
+    assert places(recorded_gradients(program)) == [
+        (1, "grad.out"),
+        (4, "grad.out"),
+        (5, "grad.out"),
+        (2, "grad.out"),
+        (3, "grad.out"),
+        (6, "grad.out"),
+    ]
+
+
 def test_what_hooks_of_the_program_make_of_a_gradient_is_what_is_recorded(
     recorded_gradients,
 ) -> None:

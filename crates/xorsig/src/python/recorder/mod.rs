@@ -271,10 +271,11 @@ impl Recorder {
     }
 
     /// Ends what :meth:`connect` has torch do: telling of backward passes.
-    fn disconnect(&self) {
-        if let Some(observer) = self.observer.get() {
-            observer.end();
-        }
+    ///
+    /// Returns:
+    ///     Whether outputs that waited long for their gradients were forgotten.
+    fn disconnect(&self) -> bool {
+        self.observer.get().is_some_and(|observer| observer.end())
     }
 
     /// Records that a call begins, and its inputs, of any kind; only within the recorder's guard.

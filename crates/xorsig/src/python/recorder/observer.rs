@@ -19,8 +19,10 @@ use super::run::{caught, failed};
 use super::{Recorder, Shared};
 use crate::capture::fork::Process;
 
-/// Numbers of nodes, of one thread, that are remembered; when a node is gone nothing says so.
-const REMEMBERED: usize = 1 << 19;
+/// Numbers of nodes, of one thread, in the ring; when a node is gone nothing says so.
+const RING: usize = 1 << 19;
+/// Nodes older than those of the ring that wait for their gradients at most.
+const LATE: usize = 1 << 20;
 /// Nodes of other threads that are remembered at least.
 const OF_OTHERS: usize = 1 << 12;
 
@@ -28,7 +30,9 @@ const OF_OTHERS: usize = 1 << 12;
 ///
 /// The numbers of a thread's nodes follow one another, so that those of the recorded thread are kept by
 /// number in a ring: each step writes where the last one stopped, and reads what it has just written.
-/// A map of them all would be looked up in memory far away.
+/// A map of them all would be looked up in memory far away. Those that have not run when the ring comes
+/// round go to a map: their graph may still be there. Of those that have, a pass so late that keeps its graph
+/// for another one is not recorded again.
 #[derive(Default)]
 struct Awaited {
     /// Thread that makes the nodes of the ring: that of the first one.
@@ -38,8 +42,14 @@ struct Awaited {
     outputs: Vec<u32>,
     calls: Vec<u64>,
     slots: Vec<u32>,
-    /// All places of the nodes that have more than one.
+    /// Whether the node has run.
+    ran: Vec<bool>,
+    /// All places of the nodes of the ring that have more than one.
     several: Numbers<u64, Vec<Place>>,
+    /// Older nodes that have not run.
+    waiting: Numbers<u64, Vec<Place>>,
+    /// Whether some of those were forgotten.
+    forgot: bool,
     /// Nodes of other threads.
     recent: Numbers<Node, Vec<Place>>,
     older: Numbers<Node, Vec<Place>>,
@@ -53,12 +63,13 @@ impl Awaited {
         }
         if self.numbers.is_empty() {
             // Zeros take no memory before something is written there.
-            self.numbers = vec![0; REMEMBERED];
-            self.outputs = vec![0; REMEMBERED];
-            self.calls = vec![0; REMEMBERED];
-            self.slots = vec![0; REMEMBERED];
+            self.numbers = vec![0; RING];
+            self.outputs = vec![0; RING];
+            self.calls = vec![0; RING];
+            self.slots = vec![0; RING];
+            self.ran = vec![false; RING];
         }
-        let at = number as usize % REMEMBERED;
+        let at = number as usize % RING;
         let (output, call, slot) = place;
         if self.numbers[at] == number + 1 {
             let first = self.place(at);
@@ -66,13 +77,34 @@ impl Awaited {
             places.push(place);
             return;
         }
-        if let Some(replaced) = self.numbers[at].checked_sub(1) {
-            self.several.remove(&replaced);
+        if let Some(places) = self.waiting.get_mut(&number) {
+            places.push(place);
+            return;
         }
+        if let Some(replaced) = self.numbers[at].checked_sub(1) {
+            if replaced > number {
+                // An output that was made before the ring came round.
+                self.wait(number, vec![place]);
+                return;
+            }
+            let several = self.several.remove(&replaced);
+            if !self.ran[at] {
+                self.wait(replaced, several.unwrap_or_else(|| vec![self.place(at)]));
+            }
+        }
+        self.ran[at] = false;
         self.numbers[at] = number + 1;
         self.outputs[at] = output as u32;
         self.calls[at] = call;
         self.slots[at] = slot;
+    }
+
+    fn wait(&mut self, number: u64, places: Vec<Place>) {
+        if self.waiting.len() >= LATE {
+            self.waiting = Numbers::default();
+            self.forgot = true;
+        }
+        self.waiting.insert(number, places);
     }
 
     fn place(&self, at: usize) -> Place {
@@ -89,17 +121,22 @@ impl Awaited {
         places.push(place);
     }
 
-    fn get(&self, node: Node) -> Option<Places> {
+    /// Where the gradients of a node that runs are to be recorded.
+    fn get(&mut self, node: Node) -> Option<Places> {
         let (number, thread) = node;
         if self.thread != Some(thread) {
             let found = self.recent.get(&node).or_else(|| self.older.get(&node));
             return found.cloned().map(Places::Several);
         }
-        let at = number as usize % REMEMBERED;
+        let at = number as usize % RING;
         // Nodes that collect gradients of leaves all have the largest number.
         if *self.numbers.get(at)? != number.checked_add(1)? {
-            return None;
+            return match self.waiting.is_empty() {
+                true => None,
+                false => self.waiting.get(&number).cloned().map(Places::Several),
+            };
         }
+        self.ran[at] = true;
         let several = self.several.get(&number).cloned();
         Some(several.map_or_else(|| Places::One(self.place(at)), Places::Several))
     }
@@ -163,16 +200,19 @@ impl Observer {
     }
 
     /// Ends it; torch's nodes are no longer announced once the last one has ended.
-    pub fn end(&self) {
+    ///
+    /// Tells whether gradients that came late were forgotten.
+    pub fn end(&self) -> bool {
         if !self.listens.swap(false, Ordering::AcqRel) {
-            return;
+            return false;
         }
-        *lock(&self.awaited) = Awaited::default();
+        let forgot = std::mem::take(&mut *lock(&self.awaited)).forgot;
         let mut listening = lock(&LISTENING);
         listening.0 -= 1;
         if listening.0 == 0 {
             self.announcements.end(listening.1);
         }
+        forgot
     }
 
     /// How nodes are read.

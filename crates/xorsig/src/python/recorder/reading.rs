@@ -389,7 +389,8 @@ struct Layouts(Numbers<u64, Vec<Met>>);
 impl Layouts {
     fn find(&self, view: &View<'_>) -> Option<&Met> {
         // Compared one by one: there are few, and calling a function for them takes longer.
-        let equal = |a: &[i64], b: &[i64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b);
+        let equal =
+            |a: &[i64], b: &[i64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b);
         let same = |met: &&Met| {
             met.dtype == view.dtype
                 && equal(&met.sizes, view.sizes)

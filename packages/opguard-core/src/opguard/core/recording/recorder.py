@@ -37,6 +37,11 @@ _MAX_FAILURE_NOTES = 20
 FAILURES = (Exception, xorsig.PanicException)
 
 
+_FORGOTTEN = (
+    "gradient: more than a million outputs waited for their gradients, and the first were forgotten"
+)
+
+
 class _NotFollowed(Exception):  # noqa: N818, never raised: it names how a call's record ended
     """Stands for the end of a call whose inputs could not be recorded."""
 
@@ -139,7 +144,9 @@ class CallRecorder(xorsig.Recorder):
         self.enabled = False
         self._operators.close()
         self._steps.remove()
-        self.disconnect()
+        if self.disconnect():
+            self.failures += 1
+            self.note(Mark.NOTE, "recorder failure", _FORGOTTEN)
         self.stack.clear()
         for text in self._reader.close():
             self.note(Mark.NOTE, "device fingerprints", text)
