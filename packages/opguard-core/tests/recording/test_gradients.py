@@ -163,10 +163,10 @@ def test_a_second_pass_is_recorded_again(recorded_gradients) -> None:
 
 
 def test_numbers_of_nodes_that_are_long_gone_are_not_taken_for_those_of_new_ones(
-    recorded_gradients,
+    recorded_gradients, monkeypatch
 ) -> None:
-    # The ring of numbers comes round after so many.
-    ring = 1 << 19
+    ring = 16
+    monkeypatch.setattr(native, "REMEMBERED", (ring, 100))
 
     def program() -> None:
         x = torch.ones(1, requires_grad=True)
@@ -189,6 +189,30 @@ def test_numbers_of_nodes_that_are_long_gone_are_not_taken_for_those_of_new_ones
         (3, "grad.out"),
         (6, "grad.out"),
     ]
+
+
+def test_that_waiting_outputs_were_forgotten_is_a_failure(writer, monkeypatch) -> None:
+    monkeypatch.setattr(native, "REMEMBERED", (4, 8))
+    x = torch.ones(1, requires_grad=True)
+
+    def record_outputs(count: int) -> CallRecorder:
+        recorder = CallRecorder(writer, 4, threading.get_ident())
+        _site.install(recorder)
+        try:
+            kept = [site(0, torch.mul)(x, 2) for _ in range(count)]
+            for tensor in kept:
+                tensor.backward()
+        finally:
+            _site.install(None)
+            recorder.close()
+        return recorder
+
+    assert record_outputs(12).failures == 0
+    gradients = [record for record in writer.tensors if record.role == GRADIENT]
+    assert len(gradients) == 12
+    assert record_outputs(30).failures == 1
+    *_, (_, _, name, text) = writer.marks
+    assert (name, text.split(":")[0]) == ("recorder failure", "gradient")
 
 
 def test_what_hooks_of_the_program_make_of_a_gradient_is_what_is_recorded(

@@ -106,7 +106,12 @@ impl State {
         if let Some(announcements) = announcements
             && state.phases.contains(&phase::BACKWARD)
         {
-            let observer = Observer::start(recorder, announcements, object("take_handle")?)?;
+            let observer = Observer::start(
+                recorder,
+                announcements,
+                object("take_handle")?,
+                get("remembered")?.extract()?,
+            )?;
             // A recorder is connected once.
             let _ = recorder.get().observer.set(observer);
         }

@@ -19,10 +19,6 @@ use super::run::{caught, failed};
 use super::{Recorder, Shared};
 use crate::capture::fork::Process;
 
-/// Numbers of nodes, of one thread, in the ring; when a node is gone nothing says so.
-const RING: usize = 1 << 19;
-/// Nodes older than those of the ring that wait for their gradients at most.
-const LATE: usize = 1 << 20;
 /// Nodes of other threads that are remembered at least.
 const OF_OTHERS: usize = 1 << 12;
 
@@ -35,6 +31,10 @@ const OF_OTHERS: usize = 1 << 12;
 /// for another one is not recorded again.
 #[derive(Default)]
 struct Awaited {
+    /// Numbers of nodes in the ring; when a node is gone nothing says so.
+    ring: usize,
+    /// Older nodes that may wait for their gradients.
+    late: usize,
     /// Thread that makes the nodes of the ring: that of the first one.
     thread: Option<u64>,
     /// One more than the number of the node; 0 where there is none. Empty until the first one.
@@ -56,6 +56,14 @@ struct Awaited {
 }
 
 impl Awaited {
+    fn new(ring: usize, late: usize) -> Self {
+        Self {
+            ring,
+            late,
+            ..Self::default()
+        }
+    }
+
     fn add(&mut self, node: Node, place: Place) {
         let (number, thread) = node;
         if *self.thread.get_or_insert(thread) != thread {
@@ -63,13 +71,13 @@ impl Awaited {
         }
         if self.numbers.is_empty() {
             // Zeros take no memory before something is written there.
-            self.numbers = vec![0; RING];
-            self.outputs = vec![0; RING];
-            self.calls = vec![0; RING];
-            self.slots = vec![0; RING];
-            self.ran = vec![false; RING];
+            self.numbers = vec![0; self.ring];
+            self.outputs = vec![0; self.ring];
+            self.calls = vec![0; self.ring];
+            self.slots = vec![0; self.ring];
+            self.ran = vec![false; self.ring];
         }
-        let at = number as usize % RING;
+        let at = number as usize % self.ring;
         let (output, call, slot) = place;
         if self.numbers[at] == number + 1 {
             let first = self.place(at);
@@ -100,7 +108,7 @@ impl Awaited {
     }
 
     fn wait(&mut self, number: u64, places: Vec<Place>) {
-        if self.waiting.len() >= LATE {
+        if self.waiting.len() >= self.late {
             self.waiting = Numbers::default();
             self.forgot = true;
         }
@@ -128,7 +136,7 @@ impl Awaited {
             let found = self.recent.get(&node).or_else(|| self.older.get(&node));
             return found.cloned().map(Places::Several);
         }
-        let at = number as usize % RING;
+        let at = number as usize % self.ring;
         // Nodes that collect gradients of leaves all have the largest number.
         if *self.numbers.get(at)? != number.checked_add(1)? {
             return match self.waiting.is_empty() {
@@ -174,17 +182,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Observer {
     /// One that records what it hears by `recorder`, until [`Self::end`].
+    ///
+    /// `ring` and `late` are those of [`Awaited`].
     pub fn start(
         recorder: &Bound<'_, Recorder>,
         announcements: Announcements,
         take_handle: Py<PyAny>,
+        (ring, late): (usize, usize),
     ) -> PyResult<&'static Self> {
+        let awaited = Awaited::new(ring, late);
         let observer = Box::leak(Box::new(Self {
             next: LAST.load(Ordering::Acquire),
             listens: AtomicBool::new(true),
             process: Process::current()?,
             announcements,
-            awaited: Mutex::default(),
+            awaited: Mutex::new(awaited),
             recorder: PyWeakrefReference::new(recorder)?.unbind(),
             shared: Arc::downgrade(&recorder.get().shared),
             take_handle,
@@ -206,7 +218,10 @@ impl Observer {
         if !self.listens.swap(false, Ordering::AcqRel) {
             return false;
         }
-        let forgot = std::mem::take(&mut *lock(&self.awaited)).forgot;
+        let mut awaited = lock(&self.awaited);
+        let nothing = Awaited::new(awaited.ring, awaited.late);
+        let forgot = std::mem::replace(&mut *awaited, nothing).forgot;
+        drop(awaited);
         let mut listening = lock(&LISTENING);
         listening.0 -= 1;
         if listening.0 == 0 {

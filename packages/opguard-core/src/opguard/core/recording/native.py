@@ -25,6 +25,9 @@ from opguard.core.recording.tensors import TensorReader, in_functorch
 # find that out. The C functions that say most of a tensor are stable, and have no such list.
 TESTED = frozenset({"2.13", "2.14", "2.15"})
 
+# After so many autograd nodes one is old; and so many old ones may still wait for their gradients.
+REMEMBERED = (1 << 19, 1 << 20)
+
 
 def connect(
     recorder: xorsig.Recorder,
@@ -66,6 +69,7 @@ def connect(
             "tested": _is_tested(),
             "autograd_probes": _autograd_probes() if _is_tested() else [],
             "make_node": _make_node,
+            "remembered": REMEMBERED,
             "take_handle": torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr,
             "library": str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"),
             "reader": _Unusual(reader),
