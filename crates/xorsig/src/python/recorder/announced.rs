@@ -11,6 +11,7 @@
 
 use std::ffi::{CStr, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 
 use pyo3::prelude::*;
 
@@ -27,13 +28,13 @@ const WORDS: usize = 40;
 const VALUE: usize = 2;
 
 /// Gets the place for its result, and an announcement; gives the place back.
-pub type Observer = unsafe extern "C" fn(*mut *mut c_void, *const u8) -> *mut *mut c_void;
+pub type StartCallback = unsafe extern "C" fn(*mut *mut c_void, *const u8) -> *mut *mut c_void;
 
 /// torch's `RecordFunctionCallback`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Callback {
-    start: Observer,
+    start: StartCallback,
     end: *const c_void,
     probability: f64,
     scopes: [bool; SCOPES],
@@ -76,7 +77,7 @@ impl Functions {
     }
 
     /// Has torch call `observer` before every node; gives the number that ends it.
-    fn observe(&self, observer: Observer) -> u64 {
+    fn observe(&self, observer: StartCallback) -> u64 {
         let mut scopes = [false; SCOPES];
         scopes[NODES] = true;
         let callback = Callback {
@@ -152,29 +153,45 @@ struct Seen {
     inputs: Vec<usize>,
 }
 
-/// What the proof has seen, and where it looks for inputs, once that is known.
-static SEEN: Mutex<(Vec<Seen>, Option<usize>)> = Mutex::new((Vec::new(), None));
-
-fn seen() -> MutexGuard<'static, (Vec<Seen>, Option<usize>)> {
-    SEEN.lock().unwrap_or_else(PoisonError::into_inner)
+/// What the proof has seen of the thread that runs a probe, if one does.
+#[derive(Default)]
+struct Watch {
+    thread: Option<ThreadId>,
+    seen: Vec<Seen>,
+    /// Where inputs are, once that is known.
+    inputs: Option<usize>,
 }
 
-/// The observer of the proof.
+static WATCH: Mutex<Watch> = Mutex::new(Watch {
+    thread: None,
+    seen: Vec::new(),
+    inputs: None,
+});
+
+fn watch() -> MutexGuard<'static, Watch> {
+    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The observer of the proof; other threads may run nodes of their own.
 unsafe extern "C" fn note(result: *mut *mut c_void, announcement: *const u8) -> *mut *mut c_void {
-    // SAFETY: torch gives a place for a pointer, and an announcement that is longer than what is
-    // read. Where it looks for inputs there is an address and a number of values.
+    // SAFETY: torch gives a place for a pointer.
+    unsafe { result.write(std::ptr::null_mut()) };
+    let mut watch = watch();
+    if watch.thread != Some(std::thread::current().id()) {
+        return result;
+    }
+    // SAFETY: torch gives an announcement that is longer than what is read. Where inputs are known to be
+    // there is an address and a number of values.
     unsafe {
-        result.write(std::ptr::null_mut());
         let words = announcement.cast::<[usize; WORDS]>().read();
-        let mut seen = seen();
-        let inputs = match seen.1 {
+        let inputs = match watch.inputs {
             Some(at) if words[at / 8] != 0 => {
                 let values = std::ptr::with_exposed_provenance::<usize>(words[at / 8]);
                 std::slice::from_raw_parts(values, VALUE * words[at / 8 + 1]).to_vec()
             }
             _ => Vec::new(),
         };
-        seen.0.push(Seen { words, inputs });
+        watch.seen.push(Seen { words, inputs });
     }
     result
 }
@@ -188,13 +205,17 @@ fn announcements(
 ) -> PyResult<Option<Vec<Seen>>> {
     let mut all = Vec::new();
     for probe in probes {
-        *seen() = (Vec::new(), inputs);
+        *watch() = Watch {
+            thread: Some(std::thread::current().id()),
+            seen: Vec::new(),
+            inputs,
+        };
         let observed = functions.observe(note);
         let done = probe.run.call0(py);
         // SAFETY: the number is that of the observer.
         unsafe { (functions.remove)(observed) };
         done?;
-        let mut seen = std::mem::take(&mut seen().0);
+        let mut seen = std::mem::take(&mut *watch()).seen;
         match seen.pop() {
             Some(only) if seen.is_empty() => all.push(only),
             _ => return Ok(None),
@@ -264,10 +285,10 @@ impl Announcements {
         let Some(found) = announcements(py, &functions, &probes, None)? else {
             return Ok(None);
         };
-        let Some(places) = Places::of(&probes, &found) else {
+        let Some(offsets) = Offsets::of(&probes, &found) else {
             return Ok(None);
         };
-        let Some(found) = announcements(py, &functions, &probes, Some(places.inputs))? else {
+        let Some(found) = announcements(py, &functions, &probes, Some(offsets.inputs))? else {
             return Ok(None);
         };
         let undefined = autograd.undefined();
@@ -279,9 +300,9 @@ impl Announcements {
         };
         Ok(Some(Self {
             functions,
-            number: places.number,
-            inputs: places.inputs,
-            thread: places.thread,
+            number: offsets.number,
+            inputs: offsets.inputs,
+            thread: offsets.thread,
             tensor,
             undefined,
             output,
@@ -290,8 +311,14 @@ impl Announcements {
         }))
     }
 
+    /// torch's number of this thread.
+    pub fn this_thread(&self) -> u64 {
+        // SAFETY: it asks for a number and has no precondition.
+        unsafe { (self.functions.thread)() }
+    }
+
     /// Has torch call `observer` before every node; gives the number that ends it.
-    pub fn observe(&self, observer: Observer) -> u64 {
+    pub fn observe(&self, observer: StartCallback) -> u64 {
         self.functions.observe(observer)
     }
 
@@ -366,13 +393,13 @@ impl Announcements {
 }
 
 /// Where an announcement has its parts.
-struct Places {
+struct Offsets {
     number: usize,
     inputs: usize,
     thread: usize,
 }
 
-impl Places {
+impl Offsets {
     fn of(probes: &[Probe], seen: &[Seen]) -> Option<Self> {
         let enough = |facts: &mut Vec<u64>| {
             facts.sort_unstable();

@@ -48,14 +48,15 @@ impl State {
             Some(access) => prove_autograd(&library, access, &get("autograd_probes")?)?,
             None => None,
         };
+        let proved = access.is_some() && autograd.is_some();
         let phases: NumberSet<u8> = get("phases")?.extract()?;
+        let tested = get("tested")?.is_truthy()?;
         let announcements = match (&access, &autograd) {
-            (Some(access), Some(autograd)) => {
+            (Some(access), Some(autograd)) if tested && phases.contains(&phase::BACKWARD) => {
                 Announcements::prove(&library, access, autograd, &get("make_node")?)?
             }
             _ => None,
         };
-        let proved = announcements.is_some();
         let python_reader = object("reader")?;
         let reader = python_reader.clone_ref(py);
         let callee_types: [Py<PyAny>; 3] = get("callee_types")?.extract()?;
@@ -75,7 +76,7 @@ impl State {
                 get("modes")?.extract()?,
                 object("backward")?,
                 WeakReferences::new(get("weak_references")?.extract()?),
-                get("tested")?.is_truthy()?.then_some(&*library),
+                tested.then_some(&*library),
             ),
             hooked: Hooked::default(),
             known: Known::default(),
@@ -103,17 +104,13 @@ impl State {
             flatten_result: object("flatten_result")?,
             plain_text: object("plain_text")?,
         };
-        if let Some(announcements) = announcements
-            && state.phases.contains(&phase::BACKWARD)
-        {
-            let observer = Observer::start(
-                recorder,
-                announcements,
-                object("take_handle")?,
-                get("remembered")?.extract()?,
-            )?;
-            // A recorder is connected once.
-            let _ = recorder.get().observer.set(observer);
+        if let Some(announcements) = announcements {
+            let (take_handle, remembered) = (object("take_handle")?, get("remembered")?.extract()?);
+            let observer = Observer::start(recorder, announcements, take_handle, remembered)?;
+            if recorder.get().observer.set(observer).is_err() {
+                observer.end();
+                return Err(PyValueError::new_err("a recorder is connected once"));
+            }
         }
         Ok((state, proved))
     }

@@ -42,8 +42,8 @@ impl Places {
     }
 }
 
-/// A hook before an autograd node runs: it records the gradients that the node gets, where torch's
-/// announcements cannot be read.
+/// A hook before an autograd node runs: it records the gradients that the node gets. Nodes of tensors in
+/// plain memory have one only where torch's announcements cannot be read.
 ///
 /// It changes nothing and refers to calls by number only, so that no tensor lives longer.
 #[pyclass(frozen, module = "xorsig")]

@@ -3,7 +3,7 @@
 //! Calls with plain tensors and values are recorded here without any Python code of the recorder.
 //! For arguments and results of other kinds, and while a mode of the workload is active, the
 //! subclass in `opguard.core` sorts them out of the workload's sight and hands them to the same
-//! code. Both share the stack of open calls, the counters and the gradient hooks.
+//! code. Both share the stack of open calls, the counters, and the places of gradients.
 
 mod access;
 mod announced;
@@ -39,7 +39,7 @@ mod values;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -128,6 +128,13 @@ impl Deref for Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.disconnect();
+        // An observer keeps the rest; what is Python's goes here, where the GIL is held.
+        let state = self
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(state);
     }
 }
 
@@ -397,9 +404,9 @@ impl Recorder {
         self.tensors.load(Ordering::Relaxed)
     }
 
-    #[setter]
-    fn set_tensors(&self, tensors: u64) {
-        self.tensors.store(tensors, Ordering::Relaxed);
+    /// Counts tensor records that Python code has made.
+    fn count_tensors(&self, count: u64) {
+        self.tensors.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Calls and gradients of other threads, which were not recorded.

@@ -1,10 +1,11 @@
 //! The gradients that torch announces: where each is to be recorded, and recording it.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -19,23 +20,19 @@ use super::run::{caught, failed};
 use super::{Recorder, Shared};
 use crate::capture::fork::Process;
 
-/// Nodes of other threads that are remembered at least.
-const OF_OTHERS: usize = 1 << 12;
-
 /// Where gradients of nodes are to be recorded.
 ///
-/// The numbers of a thread's nodes follow one another, so that those of the recorded thread are kept by
+/// The numbers of a thread's nodes follow one another, so that those of the recording thread are kept by
 /// number in a ring: each step writes where the last one stopped, and reads what it has just written.
-/// A map of them all would be looked up in memory far away. Those that have not run when the ring comes
-/// round go to a map: their graph may still be there. Of those that have, a pass so late that keeps its graph
-/// for another one is not recorded again.
+/// A map of them all would be looked up in memory far away. Other nodes are in a map: those of other
+/// threads, and those that have not run when the ring comes round, whose graph may still be there.
 #[derive(Default)]
 struct Awaited {
     /// Numbers of nodes in the ring; when a node is gone nothing says so.
     ring: usize,
-    /// Older nodes that may wait for their gradients.
+    /// Nodes in the map.
     late: usize,
-    /// Thread that makes the nodes of the ring: that of the first one.
+    /// torch's number of the thread that records, once it has recorded an output.
     thread: Option<u64>,
     /// One more than the number of the node; 0 where there is none. Empty until the first one.
     numbers: Vec<u64>,
@@ -46,13 +43,11 @@ struct Awaited {
     ran: Vec<bool>,
     /// All places of the nodes of the ring that have more than one.
     several: Numbers<u64, Vec<Place>>,
-    /// Older nodes that have not run.
-    waiting: Numbers<u64, Vec<Place>>,
-    /// Whether some of those were forgotten.
+    others: BTreeMap<Node, Vec<Place>>,
+    /// The last node of each thread that is remembered no more.
+    forgotten: Numbers<u64, u64>,
+    /// Whether one of those has run since.
     forgot: bool,
-    /// Nodes of other threads.
-    recent: Numbers<Node, Vec<Place>>,
-    older: Numbers<Node, Vec<Place>>,
 }
 
 impl Awaited {
@@ -64,18 +59,20 @@ impl Awaited {
         }
     }
 
-    fn add(&mut self, node: Node, place: Place) {
+    /// Remembers a place; `own` is the number of the thread that records.
+    fn add(&mut self, node: Node, place: Place, own: u64) {
         let (number, thread) = node;
-        if *self.thread.get_or_insert(thread) != thread {
-            return self.add_of_others(node, place);
-        }
-        if self.numbers.is_empty() {
+        if self.thread.is_none() {
+            self.thread = Some(own);
             // Zeros take no memory before something is written there.
             self.numbers = vec![0; self.ring];
             self.outputs = vec![0; self.ring];
             self.calls = vec![0; self.ring];
             self.slots = vec![0; self.ring];
             self.ran = vec![false; self.ring];
+        }
+        if self.thread != Some(thread) || self.others.contains_key(&node) {
+            return self.add_other(node, vec![place]);
         }
         let at = number as usize % self.ring;
         let (output, call, slot) = place;
@@ -85,19 +82,18 @@ impl Awaited {
             places.push(place);
             return;
         }
-        if let Some(places) = self.waiting.get_mut(&number) {
-            places.push(place);
-            return;
-        }
         if let Some(replaced) = self.numbers[at].checked_sub(1) {
             if replaced > number {
                 // An output that was made before the ring came round.
-                self.wait(number, vec![place]);
-                return;
+                return self.add_other(node, vec![place]);
             }
             let several = self.several.remove(&replaced);
-            if !self.ran[at] {
-                self.wait(replaced, several.unwrap_or_else(|| vec![self.place(at)]));
+            if self.ran[at] {
+                // It may run again where its graph is kept, but so late that is not awaited.
+                self.forget((replaced, thread));
+            } else {
+                let places = several.unwrap_or_else(|| vec![self.place(at)]);
+                self.add_other((replaced, thread), places);
             }
         }
         self.ran[at] = false;
@@ -107,46 +103,48 @@ impl Awaited {
         self.slots[at] = slot;
     }
 
-    fn wait(&mut self, number: u64, places: Vec<Place>) {
-        if self.waiting.len() >= self.late {
-            self.waiting = Numbers::default();
-            self.forgot = true;
+    fn add_other(&mut self, node: Node, places: Vec<Place>) {
+        if self.others.len() >= self.late
+            && let Some((oldest, _)) = self.others.pop_first()
+        {
+            self.forget(oldest);
         }
-        self.waiting.insert(number, places);
+        self.others.entry(node).or_default().extend(places);
+    }
+
+    fn forget(&mut self, (number, thread): Node) {
+        let last = self.forgotten.entry(thread).or_default();
+        *last = number.max(*last);
     }
 
     fn place(&self, at: usize) -> Place {
         (self.outputs[at] as usize, self.calls[at], self.slots[at])
     }
 
-    fn add_of_others(&mut self, node: Node, place: Place) {
-        if self.recent.len() >= OF_OTHERS {
-            self.older = std::mem::take(&mut self.recent);
-        }
-        let older = &mut self.older;
-        let places = self.recent.entry(node);
-        let places = places.or_insert_with(|| older.remove(&node).unwrap_or_default());
-        places.push(place);
-    }
-
     /// Where the gradients of a node that runs are to be recorded.
     fn get(&mut self, node: Node) -> Option<Places> {
         let (number, thread) = node;
-        if self.thread != Some(thread) {
-            let found = self.recent.get(&node).or_else(|| self.older.get(&node));
-            return found.cloned().map(Places::Several);
-        }
-        let at = number as usize % self.ring;
         // Nodes that collect gradients of leaves all have the largest number.
-        if *self.numbers.get(at)? != number.checked_add(1)? {
-            return match self.waiting.is_empty() {
-                true => None,
-                false => self.waiting.get(&number).cloned().map(Places::Several),
-            };
+        let stored = number.checked_add(1)?;
+        let at = number as usize % self.ring;
+        if self.thread == Some(thread) && self.numbers[at] == stored {
+            self.ran[at] = true;
+            let several = self.several.get(&number).cloned();
+            return Some(several.map_or_else(|| Places::One(self.place(at)), Places::Several));
         }
-        self.ran[at] = true;
-        let several = self.several.get(&number).cloned();
-        Some(several.map_or_else(|| Places::One(self.place(at)), Places::Several))
+        if self.others.is_empty() && self.forgotten.is_empty() {
+            return None;
+        }
+        let found = self.others.get(&node).cloned().map(Places::Several);
+        if found.is_none()
+            && self
+                .forgotten
+                .get(&thread)
+                .is_some_and(|last| number <= *last)
+        {
+            self.forgot = true;
+        }
+        found
     }
 }
 
@@ -154,26 +152,22 @@ impl Awaited {
 ///
 /// It is never freed, since torch may be about to call it: a few hundred bytes a recorder.
 pub struct Observer {
-    next: *const Self,
+    next: AtomicPtr<Self>,
     listens: AtomicBool,
     process: Process,
     announcements: Announcements,
     awaited: Mutex<Awaited>,
     recorder: Py<PyWeakrefReference>,
-    shared: Weak<Shared>,
+    shared: Arc<Shared>,
     /// `torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr`.
     take_handle: Py<PyAny>,
 }
 
-// SAFETY: the pointer is to another one that is never freed; everything else is shareable.
-unsafe impl Sync for Observer {}
-// SAFETY: as above.
-unsafe impl Send for Observer {}
-
-/// All that there have been, the last one first.
+/// Those that listen, the last one first.
 static LAST: AtomicPtr<Observer> = AtomicPtr::new(std::ptr::null_mut());
 
-/// How many listen, and torch's number of the function that tells them.
+/// How many there are, and torch's number of the function that tells them. Held under the GIL alone, while
+/// no Python code runs: a fork finds it free.
 static LISTENING: Mutex<(usize, u64)> = Mutex::new((0, 0));
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -190,20 +184,21 @@ impl Observer {
         take_handle: Py<PyAny>,
         (ring, late): (usize, usize),
     ) -> PyResult<&'static Self> {
-        let awaited = Awaited::new(ring, late);
         let observer = Box::leak(Box::new(Self {
-            next: LAST.load(Ordering::Acquire),
+            next: AtomicPtr::default(),
             listens: AtomicBool::new(true),
             process: Process::current()?,
             announcements,
-            awaited: Mutex::new(awaited),
+            awaited: Mutex::new(Awaited::new(ring, late)),
             recorder: PyWeakrefReference::new(recorder)?.unbind(),
-            shared: Arc::downgrade(&recorder.get().shared),
+            shared: Arc::clone(&recorder.get().shared),
             take_handle,
         }));
-        // The GIL is held, so that no other one starts meanwhile.
-        LAST.store(observer, Ordering::Release);
         let mut listening = lock(&LISTENING);
+        observer
+            .next
+            .store(LAST.load(Ordering::Acquire), Ordering::Release);
+        LAST.store(observer, Ordering::Release);
         if listening.0 == 0 {
             listening.1 = announcements.observe(on_node);
         }
@@ -218,16 +213,28 @@ impl Observer {
         if !self.listens.swap(false, Ordering::AcqRel) {
             return false;
         }
-        let mut awaited = lock(&self.awaited);
-        let nothing = Awaited::new(awaited.ring, awaited.late);
-        let forgot = std::mem::replace(&mut *awaited, nothing).forgot;
-        drop(awaited);
         let mut listening = lock(&LISTENING);
+        let mut link = &LAST;
+        // SAFETY: observers are never freed. A thread that is at one that leaves the list goes on from it.
+        while let Some(observer) = unsafe { link.load(Ordering::Acquire).as_ref() } {
+            if std::ptr::eq(observer, self) {
+                link.store(self.next.load(Ordering::Acquire), Ordering::Release);
+                break;
+            }
+            link = &observer.next;
+        }
         listening.0 -= 1;
         if listening.0 == 0 {
             self.announcements.end(listening.1);
         }
-        forgot
+        drop(listening);
+        // In a forked child the lock may be held by a thread that is not there.
+        if !self.process.is_current() {
+            return false;
+        }
+        let mut awaited = lock(&self.awaited);
+        let nothing = Awaited::new(awaited.ring, awaited.late);
+        std::mem::replace(&mut *awaited, nothing).forgot
     }
 
     /// How nodes are read.
@@ -237,14 +244,15 @@ impl Observer {
 
     /// Records the gradient that `node` gets for an output under a call and a slot.
     pub fn watch(&self, node: Node, place: Place) {
-        lock(&self.awaited).add(node, place);
+        let own = self.announcements.this_thread();
+        lock(&self.awaited).add(node, place, own);
     }
 
     /// # Safety
     /// As for [`Announcements::read`].
     unsafe fn hear(&self, announcement: *const u8) {
         // In a forked child the lock may be held by a thread that is not there.
-        if !self.process.is_current() || !self.listens.load(Ordering::Acquire) {
+        if !self.listens.load(Ordering::Acquire) || !self.process.is_current() {
             return;
         }
         // SAFETY: forwarded.
@@ -274,20 +282,22 @@ impl Observer {
         gradient: *mut c_void,
         places: impl Iterator<Item = (u64, u32)>,
     ) -> PyResult<bool> {
-        let Some(shared) = self.shared.upgrade() else {
-            return Ok(true);
-        };
-        let Some(_busy) = shared.enter() else {
+        let shared = &*self.shared;
+        // What is busy on another thread, with a gradient of its own, is not to be kept from it: nothing
+        // here calls back, so that being busy need not be told.
+        let is_busy = shared.busy.load(Ordering::Acquire);
+        if is_busy || !shared.is_enabled() || !shared.is_recorded_thread() {
             return Ok(false);
-        };
+        }
         let Ok(mut state) = shared.state.try_lock() else {
             return Ok(false);
         };
-        let Some(state) = state.as_deref_mut() else {
-            return Ok(false);
+        let Some(connected) = state.as_deref_mut() else {
+            return Ok(true);
         };
         // SAFETY: forwarded.
-        let recorded = unsafe { state.gradient_at(&shared, gradient, places) };
+        let recorded = unsafe { connected.gradient_at(shared, gradient, places) };
+        drop(state);
         recorded.map_err(|error| {
             let mut raised = None;
             with_gil(|py| raised = Some(from_write(py, &error)));
@@ -354,10 +364,10 @@ unsafe extern "C" fn on_node(
     // are never freed.
     unsafe {
         result.write(std::ptr::null_mut());
-        let mut next = LAST.load(Ordering::Acquire).cast_const();
+        let mut next = LAST.load(Ordering::Acquire);
         while let Some(observer) = next.as_ref() {
             observer.hear(announcement);
-            next = observer.next;
+            next = observer.next.load(Ordering::Acquire);
         }
     }
     result

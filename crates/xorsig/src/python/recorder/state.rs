@@ -263,26 +263,33 @@ impl State {
         let is_current = |fields: &Fields, observer: &Observer| unsafe {
             observer.announcements().is_current(fields)
         };
-        if let (Some(observer), Some(fields)) = (observer, fields)
-            && is_current(&fields, observer)
-            && let Some((node, output)) = self.reader.node(&fields, observer.announcements())
-        {
+        let mut fields = fields;
+        let mut node = None;
+        if !observer.is_some_and(|observer| fields.is_some_and(|f| is_current(&f, observer))) {
+            // That may make the node of a view anew.
+            node = self.torch.accessors.node(tensor)?;
+            if node.is_none() {
+                return Ok(());
+            }
+            fields = self.reader.fields(tensor)?;
+        }
+        let heard = observer.zip(fields).and_then(|(observer, fields)| {
+            let node = self.reader.node(&fields, observer.announcements());
+            node.map(|node| (observer, node))
+        });
+        if let Some((observer, (node, output))) = heard {
             let slot = self.slots.gradient_id(py, slot, &self.sink)?;
             observer.watch(node, (output, call, slot));
             return Ok(());
         }
-        let Some(node) = self.torch.accessors.node(tensor)? else {
+        let node = match node {
+            Some(node) => Some(node),
+            None => self.torch.accessors.node(tensor)?,
+        };
+        let Some(node) = node else {
             return Ok(());
         };
         let slot = self.slots.gradient_id(py, slot, &self.sink)?;
-        // Asking for the node of a view may have made it anew.
-        let fields = self.reader.fields(tensor)?;
-        if let (Some(observer), Some(fields)) = (observer, fields)
-            && let Some((node, output)) = self.reader.node(&fields, observer.announcements())
-        {
-            observer.watch(node, (output, call, slot));
-            return Ok(());
-        }
         let place = (self.torch.accessors.output_number(tensor)?, call, slot);
         let key = match self.reader.node_key(tensor)? {
             Some(key) => key,

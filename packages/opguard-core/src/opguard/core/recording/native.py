@@ -21,8 +21,9 @@ from opguard.core.recording.random_state import RandomState
 from opguard.core.recording.tensors import TensorReader, in_functorch
 
 # Versions of torch with whose C++ functions this was tested. What a function takes is part of its
-# symbol's name, what it returns is not: one that returns something else could not be called even to
-# find that out. The C functions that say most of a tensor are stable, and have no such list.
+# symbol's name; what it returns is not, nor what a structure holds that it takes by value. One that
+# differs in that could not be called even to find that out. The C functions that say most of a
+# tensor are stable, and have no such list.
 TESTED = frozenset({"2.13", "2.14", "2.15"})
 
 # After so many autograd nodes one is old; and so many old ones may still wait for their gradients.
@@ -70,7 +71,7 @@ def connect(
             "autograd_probes": _autograd_probes() if _is_tested() else [],
             "make_node": _make_node,
             "remembered": REMEMBERED,
-            "take_handle": torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr,
+            "take_handle": getattr(torch._C._aoti, "alloc_tensor_by_stealing_from_void_ptr", None),
             "library": str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"),
             "reader": _Unusual(reader),
             "value_types": (bytes, complex, range, slice, torch.device, torch.Size),
@@ -113,7 +114,7 @@ def _make_node(
     """Make an autograd node of which facts are known.
 
     Args:
-        outputs: Number of its outputs; one or two where they are no views.
+        outputs: Number of its outputs.
         used: Number of the output that gets a gradient.
         view: Whether the outputs are views.
 
@@ -122,7 +123,8 @@ def _make_node(
         implementation of the gradient of every output, 0 for one without.
     """
     # The node is called by itself: the first backward pass of a process starts threads, and looks
-    # for devices, which a program may not want before it forks.
+    # for devices, which a program may not want before it forks. It saves no tensor, which a hook of
+    # the program might hear of.
     with (
         torch._C.DisableTorchFunction(),
         torch._C._DisableTorchDispatch(),
@@ -130,7 +132,7 @@ def _make_node(
         torch.enable_grad(),
     ):
         leaf = torch.ones(outputs, 2, device="cpu", requires_grad=True)
-        made = leaf.unbind(0) if view else torch.var_mean(leaf, 0) if outputs == 2 else (leaf * 2,)
+        made: Any = leaf.unbind() if view else torch.unbind_copy(leaf)
         tensor = made[used]
         node: Any = tensor.grad_fn
         gradients = [torch.ones_like(t) if i == used else None for i, t in enumerate(made)]

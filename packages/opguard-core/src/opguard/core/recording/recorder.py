@@ -37,11 +37,6 @@ _MAX_FAILURE_NOTES = 20
 FAILURES = (Exception, xorsig.PanicException)
 
 
-_FORGOTTEN = (
-    "gradient: more than a million outputs waited for their gradients, and the first were forgotten"
-)
-
-
 class _NotFollowed(Exception):  # noqa: N818, never raised: it names how a call's record ended
     """Stands for the end of a call whose inputs could not be recorded."""
 
@@ -145,8 +140,7 @@ class CallRecorder(xorsig.Recorder):
         self._operators.close()
         self._steps.remove()
         if self.disconnect():
-            self.failures += 1
-            self.note(Mark.NOTE, "recorder failure", _FORGOTTEN)
+            self._failed("gradient", RuntimeError("it came after its output had been forgotten"))
         self.stack.clear()
         for text in self._reader.close():
             self.note(Mark.NOTE, "device fingerprints", text)

@@ -53,7 +53,7 @@ class Records:
     def tensors(self, call: int, role: Role, parts: list[tuple[str, Reading]]) -> None:
         """Readings of a call, by slot."""
         write, ids = self._writer.tensor, self._ids
-        self._recorder.tensors += len(parts)
+        self._recorder.count_tensors(len(parts))
         for slot, reading in parts:
             write(call, role, ids(slot), reading.layout, reading.signature, reading.note)
 
@@ -67,7 +67,7 @@ class Records:
         unless = before if isinstance(before, xorsig.PendingSignature) else None
         if not isinstance(reading.signature, xorsig.PendingSignature):
             unless = None
-        self._recorder.tensors += 1
+        self._recorder.count_tensors(1)
         self._writer.tensor(
             call, role, self._ids(slot), reading.layout, reading.signature, reading.note, unless
         )
