@@ -132,7 +132,7 @@ def _make_node(
         torch.enable_grad(),
     ):
         leaf = torch.ones(outputs, 2, device="cpu", requires_grad=True)
-        made: Any = leaf.unbind() if view else torch.unbind_copy(leaf)
+        made: Any = leaf.unbind() if view else torch.unbind_copy(leaf)  # type: ignore[func-returns-value]
         tensor = made[used]
         node: Any = tensor.grad_fn
         gradients = [torch.ones_like(t) if i == used else None for i, t in enumerate(made)]
