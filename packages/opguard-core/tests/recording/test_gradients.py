@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -277,6 +278,33 @@ def test_a_capture_that_cannot_be_written_is_a_failure_and_the_pass_runs(tmp_pat
         recorder.close()
     assert recorder.failures > 0
     assert x.grad.tolist() == [4.0, 4.0]
+
+
+def test_no_gradient_is_kept(recorded_gradients) -> None:
+    """Of a layout that was met before, of one that was not, and of a kind that Python reads."""
+    kept = []
+
+    def program() -> None:
+        for size in (2, 2, 3):
+            y = site(0, torch.mul)(torch.ones(size, requires_grad=True), 2)
+            gradient = torch.ones(size)
+            kept.append(weakref.ref(gradient.untyped_storage()))
+            kept.append(weakref.ref(gradient))
+            y.backward(gradient)
+        table = torch.ones(4, 2, requires_grad=True)
+        sparse = torch.sparse_coo_tensor([[1]], torch.ones(1, 2), (4, 2), check_invariants=True)
+        kept.append(weakref.ref(sparse))
+        site(1, torch.mul)(table, 2).backward(sparse)
+
+    before = live_tensors()
+    recorded_gradients(program)
+    assert live_tensors() <= before
+    assert [reference() for reference in kept] == [None] * len(kept)
+
+
+def live_tensors() -> int:
+    gc.collect()
+    return sum(type(item) is torch.Tensor for item in gc.get_objects())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

@@ -50,6 +50,7 @@ struct Functions {
     remove: unsafe extern "C" fn(u64),
     thread: unsafe extern "C" fn() -> u64,
     new_handle: unsafe extern "C" fn(*const *mut c_void, *mut *mut c_void) -> i32,
+    delete_handle: unsafe extern "C" fn(*mut c_void) -> i32,
 }
 
 impl Functions {
@@ -72,6 +73,10 @@ impl Functions {
                     *mut c_void,
                     unsafe extern "C" fn(*const *mut c_void, *mut *mut c_void) -> i32,
                 >(find(c"aoti_torch_new_tensor_handle")?),
+                delete_handle: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(*mut c_void) -> i32,
+                >(find(c"aoti_torch_delete_tensor_object")?),
             })
         }
     }
@@ -383,12 +388,23 @@ impl Announcements {
         }
     }
 
-    /// A new reference to a tensor, as the C functions of torch take it; null if there is none.
-    pub fn handle(&self, implementation: *mut c_void) -> *mut c_void {
+    /// What `take` makes of a reference to a tensor, as the C functions of torch hold it.
+    ///
+    /// torch's function that is said to steal the reference leaves it: it ends here.
+    pub fn with_handle<T>(
+        &self,
+        implementation: *mut c_void,
+        take: impl FnOnce(*mut c_void) -> T,
+    ) -> T {
         let mut handle = std::ptr::null_mut();
         // SAFETY: a tensor of the C functions is a pointer to one to an implementation.
         unsafe { (self.functions.new_handle)(&raw const implementation, &raw mut handle) };
-        handle
+        let taken = take(handle);
+        if !handle.is_null() {
+            // SAFETY: the handle was made above, and is not used after this.
+            unsafe { (self.functions.delete_handle)(handle) };
+        }
+        taken
     }
 }
 

@@ -1,5 +1,7 @@
 //! Setting up the state of a recorder from objects of torch and of Python.
 
+use std::sync::{Mutex, PoisonError};
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySet};
@@ -53,7 +55,7 @@ impl State {
         let tested = get("tested")?.is_truthy()?;
         let announcements = match (&access, &autograd) {
             (Some(access), Some(autograd)) if tested && phases.contains(&phase::BACKWARD) => {
-                Announcements::prove(&library, access, autograd, &get("make_node")?)?
+                prove_announcements(&library, access, autograd, &get("make_node")?)?
             }
             _ => None,
         };
@@ -156,6 +158,29 @@ fn prove_autograd(
         });
     let probes = probes.collect::<Vec<_>>();
     Ok(AutogradAccess::prove(library, access, &probes))
+}
+
+/// Proved once for each `make_node`: in a forked child a thread that proves may wait for a lock of torch's
+/// whose holder is not there.
+fn prove_announcements(
+    library: &str,
+    access: &TensorAccess,
+    autograd: &AutogradAccess,
+    make_node: &Bound<'_, PyAny>,
+) -> PyResult<Option<Announcements>> {
+    static PROVED: Mutex<Option<(Py<PyAny>, Announcements)>> = Mutex::new(None);
+    let proved = || PROVED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((by, announcements)) = &*proved()
+        && by.is(make_node)
+    {
+        return Ok(Some(*announcements));
+    }
+    let found = Announcements::prove(library, access, autograd, make_node)?;
+    if let Some(announcements) = found {
+        let before = proved().replace((make_node.clone().unbind(), announcements));
+        drop(before);
+    }
+    Ok(found)
 }
 
 fn prove_generator(generators: &Bound<'_, PyAny>) -> PyResult<Option<GeneratorMemory>> {

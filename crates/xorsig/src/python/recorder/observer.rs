@@ -223,15 +223,16 @@ impl Observer {
             }
             link = &observer.next;
         }
+        // In a forked child torch's lock and that of the places may be held by threads that are not
+        // there; nodes are told of on, and nobody listens.
+        if !self.process.is_current() {
+            return false;
+        }
         listening.0 -= 1;
         if listening.0 == 0 {
             self.announcements.end(listening.1);
         }
         drop(listening);
-        // In a forked child the lock may be held by a thread that is not there.
-        if !self.process.is_current() {
-            return false;
-        }
         let mut awaited = lock(&self.awaited);
         let nothing = Awaited::new(awaited.ring, awaited.late);
         std::mem::replace(&mut *awaited, nothing).forgot
@@ -334,13 +335,14 @@ impl Observer {
         py: Python<'py>,
         implementation: *mut c_void,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let handle = self.announcements.handle(implementation);
-        // SAFETY: what is made is owned, or null with an error; the handle is not null then.
-        let capsule = unsafe {
-            let capsule = ffi::PyCapsule_New(handle, null(), None);
-            Bound::from_owned_ptr_or_err(py, capsule)?
-        };
-        self.take_handle.bind(py).call1((capsule,))
+        self.announcements.with_handle(implementation, |handle| {
+            // SAFETY: what is made is owned, or null with an error, as it is for a null handle.
+            let capsule = unsafe {
+                let capsule = ffi::PyCapsule_New(handle, null(), None);
+                Bound::from_owned_ptr_or_err(py, capsule)?
+            };
+            self.take_handle.bind(py).call1((capsule,))
+        })
     }
 }
 

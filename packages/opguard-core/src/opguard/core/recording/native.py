@@ -27,7 +27,7 @@ from opguard.core.recording.tensors import TensorReader, in_functorch
 TESTED = frozenset({"2.13", "2.14", "2.15"})
 
 # After so many autograd nodes one is old; and so many old ones may still wait for their gradients.
-REMEMBERED = (1 << 19, 1 << 20)
+REMEMBERED = (1 << 19, 1 << 17)
 
 
 def connect(
