@@ -280,6 +280,26 @@ def test_a_capture_that_cannot_be_written_is_a_failure_and_the_pass_runs(tmp_pat
     assert x.grad.tolist() == [4.0, 4.0]
 
 
+def test_torch_announces_nothing_in_a_pause_once_no_gradient_is_awaited(recorder, writer) -> None:
+    x = torch.ones(1, requires_grad=True)
+    before, waiting = site(0, torch.mul)(x, 2), site(1, torch.mul)(x, 3)
+    before.backward()
+    recorder.paused = True
+    assert announces()
+    waiting.backward()
+    recorder.paused = True
+    assert not announces()
+    site(2, torch.mul)(x, 4).backward()
+    recorder.paused = False
+    assert announces()
+    site(3, torch.mul)(x, 5).backward()
+    recorder.paused = True
+    assert not announces()
+    calls = [record.call for record in writer.tensors if record.role == GRADIENT]
+    sites = [writer.calls[call]["site"] for call in calls]
+    assert sites == [0, 1, 3]
+
+
 def test_no_gradient_is_kept(recorded_gradients) -> None:
     """Of a layout that was met before, of one that was not, and of a kind that Python reads."""
     kept = []

@@ -346,6 +346,11 @@ impl Recorder {
     #[setter]
     fn set_paused(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);
+        match self.observer.get() {
+            Some(observer) if paused => observer.rest(),
+            Some(observer) => observer.wake(),
+            None => {}
+        }
     }
 
     /// Whether the recorder works, so that calls made meanwhile are its own.

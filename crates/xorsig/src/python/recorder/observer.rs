@@ -44,6 +44,8 @@ struct Awaited {
     /// All places of the nodes of the ring that have more than one.
     several: Numbers<u64, Vec<Place>>,
     others: BTreeMap<Node, Vec<Place>>,
+    /// Nodes of the ring that have not run.
+    pending: usize,
     /// The last node of each thread that is remembered no more.
     forgotten: Numbers<u64, u64>,
     /// Whether one of those has run since.
@@ -88,6 +90,7 @@ impl Awaited {
                 return self.add_other(node, vec![place]);
             }
             let several = self.several.remove(&replaced);
+            self.pending -= usize::from(!self.ran[at]);
             if self.ran[at] {
                 // It may run again where its graph is kept, but so late that is not awaited.
                 self.forget((replaced, thread));
@@ -97,6 +100,7 @@ impl Awaited {
             }
         }
         self.ran[at] = false;
+        self.pending += 1;
         self.numbers[at] = number + 1;
         self.outputs[at] = output as u32;
         self.calls[at] = call;
@@ -128,7 +132,7 @@ impl Awaited {
         let stored = number.checked_add(1)?;
         let at = number as usize % self.ring;
         if self.thread == Some(thread) && self.numbers[at] == stored {
-            self.ran[at] = true;
+            self.pending -= usize::from(!std::mem::replace(&mut self.ran[at], true));
             let several = self.several.get(&number).cloned();
             return Some(several.map_or_else(|| Places::One(self.place(at)), Places::Several));
         }
@@ -154,6 +158,8 @@ impl Awaited {
 pub struct Observer {
     next: AtomicPtr<Self>,
     listens: AtomicBool,
+    /// Whether torch need not tell of nodes for it.
+    rests: AtomicBool,
     process: Process,
     announcements: Announcements,
     awaited: Mutex<Awaited>,
@@ -166,7 +172,7 @@ pub struct Observer {
 /// Those that listen, the last one first.
 static LAST: AtomicPtr<Observer> = AtomicPtr::new(std::ptr::null_mut());
 
-/// How many there are, and torch's number of the function that tells them. Held under the GIL alone, while
+/// How many do not rest, and torch's number of the function that tells them. Held under the GIL alone, while
 /// no Python code runs: a fork finds it free.
 static LISTENING: Mutex<(usize, u64)> = Mutex::new((0, 0));
 
@@ -187,6 +193,7 @@ impl Observer {
         let observer = Box::leak(Box::new(Self {
             next: AtomicPtr::default(),
             listens: AtomicBool::new(true),
+            rests: AtomicBool::new(true),
             process: Process::current()?,
             announcements,
             awaited: Mutex::new(Awaited::new(ring, late)),
@@ -194,16 +201,49 @@ impl Observer {
             shared: Arc::clone(&recorder.get().shared),
             take_handle,
         }));
-        let mut listening = lock(&LISTENING);
+        let listening = lock(&LISTENING);
         observer
             .next
             .store(LAST.load(Ordering::Acquire), Ordering::Release);
         LAST.store(observer, Ordering::Release);
-        if listening.0 == 0 {
-            listening.1 = announcements.observe(on_node);
-        }
-        listening.0 += 1;
+        drop(listening);
+        observer.wake();
         Ok(observer)
+    }
+
+    /// Has torch tell of nodes.
+    pub fn wake(&self) {
+        if self.listens.load(Ordering::Acquire) && self.process.is_current() {
+            let mut listening = lock(&LISTENING);
+            if self.rests.swap(false, Ordering::AcqRel) {
+                if listening.0 == 0 {
+                    listening.1 = self.announcements.observe(on_node);
+                }
+                listening.0 += 1;
+            }
+        }
+    }
+
+    /// Has torch not tell of nodes until [`Self::wake`], unless gradients are awaited: calls are not
+    /// recorded meanwhile.
+    pub fn rest(&self) {
+        if self.process.is_current() {
+            let awaited = lock(&self.awaited);
+            if awaited.pending == 0 && awaited.others.is_empty() {
+                drop(awaited);
+                self.rest_anyway();
+            }
+        }
+    }
+
+    fn rest_anyway(&self) {
+        let mut listening = lock(&LISTENING);
+        if !self.rests.swap(true, Ordering::AcqRel) {
+            listening.0 -= 1;
+            if listening.0 == 0 {
+                self.announcements.end(listening.1);
+            }
+        }
     }
 
     /// Ends it; torch's nodes are no longer announced once the last one has ended.
@@ -213,7 +253,7 @@ impl Observer {
         if !self.listens.swap(false, Ordering::AcqRel) {
             return false;
         }
-        let mut listening = lock(&LISTENING);
+        let listening = lock(&LISTENING);
         let mut link = &LAST;
         // SAFETY: observers are never freed. A thread that is at one that leaves the list goes on from it.
         while let Some(observer) = unsafe { link.load(Ordering::Acquire).as_ref() } {
@@ -223,16 +263,13 @@ impl Observer {
             }
             link = &observer.next;
         }
+        drop(listening);
         // In a forked child torch's lock and that of the places may be held by threads that are not
         // there; nodes are told of on, and nobody listens.
         if !self.process.is_current() {
             return false;
         }
-        listening.0 -= 1;
-        if listening.0 == 0 {
-            self.announcements.end(listening.1);
-        }
-        drop(listening);
+        self.rest_anyway();
         let mut awaited = lock(&self.awaited);
         let nothing = Awaited::new(awaited.ring, awaited.late);
         std::mem::replace(&mut *awaited, nothing).forgot
