@@ -78,7 +78,7 @@ impl Fingerprint {
         if self.is_whole(offset, bytes) && small::takes_both(&self.regions) {
             let mut values = [Values::default(); MAX_REGIONS];
             let values = &mut values[..self.regions.count()];
-            both_into(self.level, bytes, &self.regions, values);
+            self.level.small_both(bytes, &self.regions, values);
             return self.add_values(0, values);
         }
         let first = self.regions.of_word(offset / 4);
