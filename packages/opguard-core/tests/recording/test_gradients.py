@@ -468,6 +468,36 @@ def test_exception_of_a_signal_handler_within_a_gradient_reaches_the_program(
     assert recorder.failures == 0
 
 
+def test_places_of_dead_nodes_are_not_taken_for_those_of_new_ones(recorded_gradients) -> None:
+    def program() -> None:
+        x = torch.ones(2, requires_grad=True)
+        for _ in range(2000):
+            y = site(0, torch.mul)(x, 2)
+            del y
+        gc.collect()
+        site(0, torch.mul)(x, 2).sum().backward()
+
+    assert places(recorded_gradients(program)) == [(2001, "grad.out")]
+
+
+def test_other_hooks_on_a_node_run_and_can_be_removed(recorded_gradients) -> None:
+    seen = []
+
+    def program() -> None:
+        x = torch.ones(2, requires_grad=True)
+        before = torch.mul(x, 2)
+        before.grad_fn.register_prehook(lambda gradients: seen.append("before"))
+        site(0, lambda: before)()
+        after = site(1, torch.mul)(before, 3)
+        handle = after.grad_fn.register_prehook(lambda gradients: seen.append("removed"))
+        after.grad_fn.register_prehook(lambda gradients: seen.append("after"))
+        handle.remove()
+        after.sum().backward()
+
+    assert places(recorded_gradients(program)) == [(2, "grad.out"), (1, "grad.out")]
+    assert seen == ["after", "before"]
+
+
 @pytest.mark.parametrize("probes", [native._autograd_probes, list])
 def test_hooks_that_outlive_their_nodes_are_not_taken_for_those_of_new_ones(
     probes, writer, monkeypatch

@@ -261,19 +261,19 @@ impl State {
         let observer = recorder.get().observer.get().copied();
         // SAFETY: the tensor is alive, and autograd keeps something of it.
         let is_current = |fields: &Fields, observer: &Observer| unsafe {
-            observer.announcements().is_current(fields)
+            !fields.node.is_null() && observer.announcements().is_current(fields)
         };
-        let mut fields = fields;
+        let mut known = observer.zip(fields).filter(|(o, f)| is_current(f, o));
         let mut node = None;
-        if !observer.is_some_and(|observer| fields.is_some_and(|f| is_current(&f, observer))) {
+        if known.is_none() {
             // That may make the node of a view anew.
             node = self.torch.accessors.node(tensor)?;
             if node.is_none() {
                 return Ok(());
             }
-            fields = self.reader.fields(tensor)?;
+            known = observer.zip(self.reader.fields(tensor)?);
         }
-        let heard = observer.zip(fields).and_then(|(observer, fields)| {
+        let heard = known.and_then(|(observer, fields)| {
             let node = self.reader.node(&fields, observer.announcements());
             node.map(|node| (observer, node))
         });
@@ -282,10 +282,6 @@ impl State {
             observer.watch(node, (output, call, slot));
             return Ok(());
         }
-        let node = match node {
-            Some(node) => Some(node),
-            None => self.torch.accessors.node(tensor)?,
-        };
         let Some(node) = node else {
             return Ok(());
         };
